@@ -1,0 +1,26 @@
+//! Validated words of the system: identifiers, digests, paths, canonical and strict JSON.
+//!
+//! Everything here is pure. A value of these types has passed its check; nothing re-checks it.
+
+#![forbid(unsafe_code)]
+
+mod argument;
+mod contract;
+mod digest;
+mod id;
+pub mod json;
+pub mod limits;
+mod path;
+mod redacted;
+mod source;
+mod untrusted;
+
+pub use argument::{ArgumentValue, Decimal, DecimalError};
+pub use contract::{CreateMode, OutputFormat, RiskTier};
+pub use digest::{Digest, DigestError, Hasher};
+pub use id::{AgentName, ArgumentName, CallId, IdError, PublicationId, RunId, ToolName};
+pub use json::{Canonical, JsonObject};
+pub use path::{PathError, RelativePath};
+pub use redacted::Redacted;
+pub use source::{SourceError, SourceErrors, nearest};
+pub use untrusted::Untrusted;

@@ -1,0 +1,235 @@
+//! An error in a file that a person wrote: where it is, what is wrong, and what to do.
+
+use std::fmt;
+use std::ops::Range;
+
+/// One fault at one place of a source file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceError {
+    pub file: String,
+    /// 1-based; 0 where the fault concerns the whole file.
+    pub line: usize,
+    /// 1-based, in characters.
+    pub column: usize,
+    /// Lower-case, names in backticks.
+    pub message: String,
+    /// The source line.
+    pub text: String,
+    /// Length of the marked part, in characters.
+    pub width: usize,
+    pub help: Option<String>,
+}
+
+impl SourceError {
+    /// A fault at the byte range `span` of `source`.
+    #[must_use]
+    pub fn at(file: &str, source: &str, span: Range<usize>, message: impl Into<String>) -> Self {
+        let start = floor_boundary(source, span.start);
+        let end = floor_boundary(source, span.end.max(start));
+        let before = source.get(..start).unwrap_or("");
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let rest = source.get(line_start..).unwrap_or("");
+        let text = rest.split('\n').next().unwrap_or("").trim_end_matches('\r');
+        let column = source.get(line_start..start).unwrap_or("").chars().count() + 1;
+        let marked = source
+            .get(start..end)
+            .unwrap_or("")
+            .split('\n')
+            .next()
+            .unwrap_or("");
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column,
+            message: message.into(),
+            text: text.to_owned(),
+            width: marked.chars().count().max(1),
+            help: None,
+        }
+    }
+
+    /// A fault of the whole file: it is missing, unreadable, or belongs to somebody else.
+    #[must_use]
+    pub fn whole_file(file: &str, message: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+            message: message.into(),
+            text: String::new(),
+            width: 0,
+            help: None,
+        }
+    }
+
+    /// Adds the next step for the reader.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+fn floor_boundary(source: &str, at: usize) -> usize {
+    let mut at = at.min(source.len());
+    while !source.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+impl fmt::Display for SourceError {
+    /// `file:line:column: message`, then the line with its mark, then the help.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let escape = |text: &str| crate::Untrusted::new(text).escaped();
+        write!(f, "{}", escape(&self.file))?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if self.line > 0 {
+            let number = self.line.to_string();
+            let column = self.column - 1;
+            let prefix: String = self.text.chars().take(column).collect();
+            let marked: String = self.text.chars().skip(column).take(self.width).collect();
+            let mark = "^".repeat(escape(&marked).chars().count().max(1));
+            let indent = " ".repeat(escape(&prefix).chars().count());
+            write!(f, "\n  {number} | {}", escape(&self.text))?;
+            write!(f, "\n  {} | {indent}{mark}", " ".repeat(number.len()))?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+/// All faults of a set of files, in order. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceErrors(Vec<SourceError>);
+
+impl SourceErrors {
+    /// `Err(self)` if there is any fault.
+    ///
+    /// # Errors
+    /// The faults.
+    pub fn check(faults: Vec<SourceError>) -> Result<(), Self> {
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(faults))
+        }
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, SourceError> {
+        self.0.iter()
+    }
+
+    #[must_use]
+    pub fn into_vec(self) -> Vec<SourceError> {
+        self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a SourceErrors {
+    type Item = &'a SourceError;
+    type IntoIter = std::slice::Iter<'a, SourceError>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl From<SourceError> for SourceErrors {
+    fn from(fault: SourceError) -> Self {
+        Self(vec![fault])
+    }
+}
+
+impl fmt::Display for SourceErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            fault.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SourceErrors {}
+
+/// The candidate that `word` most likely meant: at most a third of its letters differ.
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = word.chars().count().div_ceil(3).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein distance, two rows at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut next = vec![i + 1];
+        for ((y, pair), left) in b.iter().zip(row.windows(2)).zip(0..) {
+            let [diagonal, above] = pair else { continue };
+            let here: usize = next.get(left).copied().unwrap_or(usize::MAX);
+            next.push(
+                (diagonal + usize::from(x != *y))
+                    .min(above + 1)
+                    .min(here + 1),
+            );
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_shows_its_place_text_and_help() {
+        let source = "[tool]\ntmieout = 5\n";
+        let fault = SourceError::at("a.toml", source, 7..14, "unknown key `tmieout`")
+            .help("did you mean `timeout`?");
+        assert_eq!(
+            fault.to_string(),
+            "a.toml:2:1: unknown key `tmieout`\n  2 | tmieout = 5\n    | ^^^^^^^\n  help: did you mean `timeout`?"
+        );
+    }
+
+    #[test]
+    fn a_mark_stands_below_escaped_text() {
+        let fault = SourceError::at("a", "ä\u{202e} = 1", 0.."ä\u{202e}".len(), "bad");
+        assert!(
+            fault
+                .to_string()
+                .ends_with("\n  1 | \\u{e4}\\u{202e} = 1\n    | ^^^^^^^^^^^^^^"),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn a_range_outside_the_text_does_not_panic() {
+        let fault = SourceError::at("a", "ä", 1..99, "x");
+        assert_eq!((fault.line, fault.column), (1, 1));
+        assert_eq!(SourceError::at("a", "", 5..9, "x").line, 1);
+    }
+
+    #[test]
+    fn the_nearest_key_is_close_or_nothing() {
+        assert_eq!(nearest("tmieout", ["timeout", "tool"]), Some("timeout"));
+        assert_eq!(nearest("zzz", ["timeout", "tool"]), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}
