@@ -1,0 +1,209 @@
+//! Checkpoints as C2SP signed notes: what signs every record.
+//!
+//! Formats: <https://c2sp.org/signed-note>, <https://c2sp.org/tlog-checkpoint>. Ours are a strict
+//! subset: three lines of text, exactly one signature, one spelling for each value.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use model::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::key::{PublicKey, RunSigner, SIGNATURE_BYTES};
+
+/// The head of a tree: how many records, and what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    pub size: u64,
+    pub root: Digest,
+}
+
+/// Why a checkpoint line is not one of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoteError {
+    /// Not the one JSON spelling of `{"checkpoint": …}`.
+    Line,
+    /// Not a text of three lines, a blank line and a signature.
+    Shape,
+    Size,
+    Root,
+    /// Nobody signed it.
+    Unsigned,
+    SignatureLine,
+    /// Signed under another name or key id than the expected key's.
+    OtherKey {
+        found: String,
+        expected: String,
+    },
+    /// The signature does not fit the text.
+    Signature,
+}
+
+impl fmt::Display for NoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line => f.write_str("not a checkpoint line in its one spelling"),
+            Self::Shape => f.write_str("the checkpoint is not a signed note of three lines"),
+            Self::Size => f.write_str("the checkpoint's size is not a plain decimal number"),
+            Self::Root => f.write_str("the checkpoint's root is not 32 bytes in base64"),
+            Self::Unsigned => f.write_str("the checkpoint is not signed"),
+            Self::SignatureLine => f.write_str("the checkpoint's signature line is malformed"),
+            Self::OtherKey { found, expected } => {
+                write!(
+                    f,
+                    "signed by `{}`, not by `{expected}`",
+                    found.escape_debug()
+                )
+            }
+            Self::Signature => f.write_str("the signature does not fit the checkpoint"),
+        }
+    }
+}
+
+impl std::error::Error for NoteError {}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    checkpoint: std::borrow::Cow<'a, str>,
+}
+
+/// The checkpoint line of `checkpoint`, without its line feed. Unsigned without a signer.
+pub(crate) fn checkpoint_line(
+    origin: &str,
+    checkpoint: &Checkpoint,
+    signer: Option<&RunSigner>,
+) -> String {
+    let root = BASE64.encode(checkpoint.root.as_bytes());
+    let text = format!("{origin}\n{}\n{root}\n", checkpoint.size);
+    let note = match signer {
+        None => format!("{text}\n"),
+        Some(signer) => {
+            let public = signer.public();
+            let mut signature = public.key_id().to_vec();
+            signature.extend_from_slice(&signer.sign(text.as_bytes()));
+            format!(
+                "{text}\n\u{2014} {} {}\n",
+                public.name(),
+                BASE64.encode(signature)
+            )
+        }
+    };
+    spelled(&note)
+}
+
+/// `{"checkpoint":"…"}`; a note has no character that JSON must escape but its line feeds.
+fn spelled(note: &str) -> String {
+    format!("{{\"checkpoint\":\"{}\"}}", note.replace('\n', "\\n"))
+}
+
+/// A checkpoint line that was read; its signature is not checked yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) origin: String,
+    pub(crate) checkpoint: Checkpoint,
+    text: String,
+    signature: Option<NoteSignature>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NoteSignature {
+    name: String,
+    key_id: [u8; 4],
+    bytes: [u8; SIGNATURE_BYTES],
+}
+
+impl Note {
+    /// Reads a checkpoint line (without its line feed), strictly.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, NoteError> {
+        let parsed: Line<'_> = serde_json::from_slice(line).map_err(|_| NoteError::Line)?;
+        let note = parsed.checkpoint.as_ref();
+        if spelled(note).as_bytes() != line {
+            return Err(NoteError::Line);
+        }
+        let (head, signatures) = note.split_once("\n\n").ok_or(NoteError::Shape)?;
+        let mut lines = head.split('\n');
+        let (Some(origin), Some(size), Some(root), None) =
+            (lines.next(), lines.next(), lines.next(), lines.next())
+        else {
+            return Err(NoteError::Shape);
+        };
+        if origin.is_empty() {
+            return Err(NoteError::Shape);
+        }
+        let checkpoint = Checkpoint {
+            size: plain_decimal(size).ok_or(NoteError::Size)?,
+            root: Digest::from_bytes(exact_base64(root).ok_or(NoteError::Root)?),
+        };
+        Ok(Self {
+            origin: origin.to_owned(),
+            checkpoint,
+            text: format!("{head}\n"),
+            signature: parse_signatures(signatures)?,
+        })
+    }
+
+    /// `<name>+<key id>` of who claims to have signed; `None` for an unsigned note.
+    pub(crate) fn signed_by(&self) -> Option<String> {
+        self.signature
+            .as_ref()
+            .map(|s| format!("{}+{}", s.name, hex4(s.key_id)))
+    }
+
+    /// Checks the signature over the exact text.
+    pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), NoteError> {
+        let signature = self.signature.as_ref().ok_or(NoteError::Unsigned)?;
+        if signature.name != key.name() || signature.key_id != key.key_id() {
+            return Err(NoteError::OtherKey {
+                found: format!("{}+{}", signature.name, hex4(signature.key_id)),
+                expected: format!("{}+{}", key.name(), hex4(key.key_id())),
+            });
+        }
+        match key.verifies(self.text.as_bytes(), &signature.bytes) {
+            true => Ok(()),
+            false => Err(NoteError::Signature),
+        }
+    }
+}
+
+fn parse_signatures(block: &str) -> Result<Option<NoteSignature>, NoteError> {
+    if block.is_empty() {
+        return Ok(None);
+    }
+    let malformed = NoteError::SignatureLine;
+    let Some(line) = block
+        .strip_prefix("\u{2014} ")
+        .and_then(|rest| rest.strip_suffix('\n'))
+    else {
+        return Err(malformed);
+    };
+    let (name, encoded) = line.split_once(' ').ok_or(malformed.clone())?;
+    let bytes: [u8; 4 + SIGNATURE_BYTES] = exact_base64(encoded).ok_or(malformed.clone())?;
+    let (key_id, bytes) = bytes.split_first_chunk::<4>().ok_or(malformed.clone())?;
+    let bytes = bytes.try_into().map_err(|_| malformed.clone())?;
+    if name.is_empty() || name.contains(['+', '\n']) {
+        return Err(malformed);
+    }
+    Ok(Some(NoteSignature {
+        name: name.to_owned(),
+        key_id: *key_id,
+        bytes,
+    }))
+}
+
+fn plain_decimal(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+fn exact_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let bytes: [u8; N] = BASE64.decode(text).ok()?.try_into().ok()?;
+    (BASE64.encode(bytes) == text).then_some(bytes)
+}
+
+pub(crate) fn hex4(bytes: [u8; 4]) -> String {
+    format!("{:08x}", u32::from_be_bytes(bytes))
+}
