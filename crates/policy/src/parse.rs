@@ -1,0 +1,216 @@
+//! Policy files as policies with ids, each with its place in its file.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::str::FromStr;
+
+use cedar_policy::{Policy, PolicyId, PolicySet};
+use model::SourceError;
+
+use crate::fault;
+use crate::limits::{
+    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, OPERATORS_COUNT_MAX, POLICIES_COUNT_MAX,
+    POLICY_FILE_BYTES_MAX, POLICY_ID_BYTES_MAX,
+};
+use crate::shape::PolicySource;
+
+/// One policy under its final id.
+#[derive(Debug, Clone)]
+pub(crate) struct PlacedPolicy<'a> {
+    pub(crate) policy: Policy,
+    pub(crate) source: &'a PolicySource,
+    /// Its bytes in the source, annotations included.
+    pub(crate) span: Range<usize>,
+}
+
+impl PlacedPolicy<'_> {
+    pub(crate) fn id(&self) -> &str {
+        AsRef::<str>::as_ref(self.policy.id())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.source.text.get(self.span.clone()).unwrap_or("")
+    }
+
+    /// A fault at the first place of `needle` in the policy, else at the whole policy.
+    pub(crate) fn fault_at(&self, needle: &str, message: impl Into<String>) -> SourceError {
+        let span = match self.text().find(needle) {
+            Some(at) => self.span.start + at..self.span.start + at + needle.len(),
+            None => self.span.clone(),
+        };
+        SourceError::at(&self.source.file, &self.source.text, span, message)
+    }
+}
+
+/// Parses all files and gives each policy its id: `@id`, or `file#n` counted from 1.
+///
+/// # Errors
+/// Every fault of every file.
+pub(crate) fn parse(sources: &[PolicySource]) -> Result<Vec<PlacedPolicy<'_>>, Vec<SourceError>> {
+    let mut faults = Vec::new();
+    let mut policies: Vec<PlacedPolicy<'_>> = Vec::new();
+    for source in sources {
+        match parse_file(source) {
+            Ok(found) => policies.extend(found),
+            Err(found) => faults.extend(found),
+        }
+    }
+    if policies.len() > POLICIES_COUNT_MAX {
+        let message = format!(
+            "{} policies are more than the {POLICIES_COUNT_MAX} allowed",
+            policies.len()
+        );
+        faults.push(SourceError::whole_file("policies", message));
+    }
+    let mut seen: BTreeMap<&str, &PlacedPolicy<'_>> = BTreeMap::new();
+    for policy in &policies {
+        if let Some(first) = seen.get(policy.id()) {
+            let place = first.fault_at("@id", "");
+            let message = format!("the policy id `{}` is used twice", policy.id());
+            faults.push(policy.fault_at("@id", message).help(format!(
+                "the other one is at {}:{}; every `@id` stands for one policy",
+                place.file, place.line
+            )));
+        } else {
+            seen.insert(policy.id(), policy);
+        }
+    }
+    if faults.is_empty() {
+        Ok(policies)
+    } else {
+        Err(faults)
+    }
+}
+
+fn parse_file(source: &PolicySource) -> Result<Vec<PlacedPolicy<'_>>, Vec<SourceError>> {
+    let at = |span, message: String| SourceError::at(&source.file, &source.text, span, message);
+    if source.text.len() > POLICY_FILE_BYTES_MAX {
+        let message = format!(
+            "the file has {} bytes, more than the {POLICY_FILE_BYTES_MAX} allowed",
+            source.text.len()
+        );
+        return Err(vec![SourceError::whole_file(&source.file, message)]);
+    }
+    if let Some((at_byte, message)) = too_complex(&source.text) {
+        return Err(vec![at(at_byte..at_byte + 1, message)]);
+    }
+    let set = PolicySet::from_str(&source.text).map_err(|errors| {
+        errors
+            .iter()
+            .map(|error| fault::of_parse(source, error))
+            .collect::<Vec<_>>()
+    })?;
+    let mut faults: Vec<SourceError> = set
+        .templates()
+        .map(|template| {
+            let text = template.to_string();
+            let start = source.text.find(&text).unwrap_or(0);
+            let slot = text.find('?').unwrap_or(0);
+            at(
+                start + slot..start + text.len(),
+                "a policy template is not allowed".to_owned(),
+            )
+            .help("write the principal or resource itself: nothing here fills in a template")
+        })
+        .collect();
+    let mut policies = Vec::new();
+    let mut end = 0;
+    for (index, policy) in set.policies().enumerate() {
+        let text = policy.to_string();
+        let rest = source.text.get(end..).unwrap_or("");
+        let start = rest.find(&text).map_or(0, |found| end + found);
+        end = start + text.len();
+        let id = match policy.annotation("id") {
+            Some(id) => id.to_owned(),
+            None => format!("{}#{}", source.file, index + 1),
+        };
+        let placed = PlacedPolicy {
+            policy: policy.new_id(PolicyId::new(id)),
+            source,
+            span: start..end,
+        };
+        faults.extend(annotation_faults(&placed));
+        policies.push(placed);
+    }
+    if faults.is_empty() {
+        Ok(policies)
+    } else {
+        Err(faults)
+    }
+}
+
+fn annotation_faults(placed: &PlacedPolicy<'_>) -> Vec<SourceError> {
+    let mut faults = Vec::new();
+    if let Some(id) = placed.policy.annotation("id") {
+        let graphic = |c: char| c.is_ascii_graphic() || c == ' ';
+        if id.is_empty() || id.len() > POLICY_ID_BYTES_MAX || !id.chars().all(graphic) {
+            let message =
+                format!("an `@id` has 1 to {POLICY_ID_BYTES_MAX} printable ASCII characters");
+            faults.push(placed.fault_at("@id", message));
+        }
+    }
+    for (name, mark) in [("reason", "@reason"), ("advice", "@advice")] {
+        let text = placed.policy.annotation(name).unwrap_or("x");
+        if text.is_empty() || text.len() > ANNOTATION_BYTES_MAX {
+            let message = format!("an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text");
+            faults.push(placed.fault_at(mark, message));
+        }
+    }
+    for (name, _) in placed.policy.annotations() {
+        if !matches!(name, "id" | "reason" | "advice") {
+            let fault =
+                placed.fault_at(&format!("@{name}"), format!("unknown annotation `@{name}`"));
+            let near = model::nearest(name, ["id", "reason", "advice"]);
+            faults.push(match near {
+                Some(near) => fault.help(format!("did you mean `@{near}`?")),
+                None => fault.help("the known ones are `@id`, `@reason` and `@advice`"),
+            });
+        }
+    }
+    faults
+}
+
+/// The first place where a file is nested, or a policy long, beyond what the recursive parser
+/// and evaluator may be given.
+fn too_complex(text: &str) -> Option<(usize, String)> {
+    let mut depth = 0_usize;
+    let mut operators = 0_usize;
+    let mut bytes = text.bytes().enumerate().peekable();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'/' if bytes.peek().is_some_and(|(_, next)| *next == b'/') => {
+                while bytes.next().is_some_and(|(_, next)| next != b'\n') {}
+            }
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b';' => operators = 0,
+            b'&' | b'|' | b'+' | b'-' | b'*' | b'.' | b'!' | b'<' | b'>' | b'=' | b',' => {
+                operators += 1
+            }
+            b'i' if text.get(at..at + 3) == Some("if ") => operators += 1,
+            _ => {}
+        }
+        if depth > NESTING_DEPTH_MAX {
+            return Some((
+                at,
+                format!("brackets are nested deeper than {NESTING_DEPTH_MAX}"),
+            ));
+        }
+        if operators > OPERATORS_COUNT_MAX {
+            let message = format!("a policy has more than {OPERATORS_COUNT_MAX} operators");
+            return Some((at, message));
+        }
+    }
+    None
+}
+
+fn skip_string(bytes: &mut impl Iterator<Item = (usize, u8)>) {
+    while let Some((_, byte)) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return,
+            _ => {}
+        }
+    }
+}
