@@ -211,7 +211,6 @@ fn check_headers(headers: &[(String, Vec<u8>)]) -> Result<(), Refusal> {
         let good = match name.to_ascii_lowercase().as_str() {
             "content-encoding" => value == "identity",
             "content-type" => value.split(';').next().map(str::trim) == Some("application/json"),
-            "expect" | "upgrade" | "trailer" => false,
             _ => true,
         };
         if !good {

@@ -28,6 +28,8 @@ pub const USER_ID_BYTES_MAX: usize = 1_024;
 pub const NAME_BYTES_MAX: usize = 256;
 /// Longest piece of the agent's text that a refusal repeats, in characters.
 pub const QUOTED_CHARS_MAX: usize = 64;
+/// Longest message of a refusal, in characters.
+pub const REASON_CHARS_MAX: usize = 1_024;
 /// Longest response header value that is passed on.
 pub const RESPONSE_HEADER_BYTES_MAX: usize = 1_024;
 

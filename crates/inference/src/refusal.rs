@@ -6,7 +6,7 @@
 use model::Untrusted;
 use serde_json::json;
 
-use crate::limits::QUOTED_CHARS_MAX;
+use crate::limits::{QUOTED_CHARS_MAX, REASON_CHARS_MAX};
 
 /// What kind of no it is; it decides the status and the error's `type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,8 @@ pub enum RefusalKind {
 #[must_use]
 pub struct Refusal {
     pub status: u16,
-    /// The same message that the body carries: one line, printable ASCII.
+    /// The same message that the body carries: one line, printable ASCII, at most
+    /// [`REASON_CHARS_MAX`] characters.
     pub reason: String,
     /// `{"type":"error","error":{"type":…,"message":…}}`, to be sent as `application/json`.
     pub body: Vec<u8>,
@@ -34,7 +35,12 @@ impl Refusal {
             RefusalKind::Request => (400, "invalid_request_error"),
             RefusalKind::Permission => (403, "permission_error"),
         };
-        let reason = Untrusted::new(reason).escaped();
+        let mut reason = Untrusted::new(reason).escaped();
+        // Escaped text is ASCII: a character is a byte.
+        if reason.len() > REASON_CHARS_MAX {
+            reason.truncate(REASON_CHARS_MAX - 3);
+            reason.push_str("...");
+        }
         let body = error_body(name, &reason);
         Self {
             status,
@@ -92,6 +98,14 @@ mod tests {
         assert_eq!(refusal.reason, "no\\u{1b}[2J\\n");
         assert!(!refusal.body.contains(&b'\n'));
         assert!(refusal.as_event().ends_with(b"}\n\n"));
+    }
+
+    #[test]
+    fn a_message_is_whole_at_the_limit_and_cut_one_past_it() {
+        let at_limit = "x".repeat(REASON_CHARS_MAX);
+        assert_eq!(Refusal::request(&at_limit).reason, at_limit);
+        let cut = Refusal::request(&format!("{at_limit}x")).reason;
+        assert!(cut.len() == REASON_CHARS_MAX && cut.ends_with("x..."));
     }
 
     #[test]
