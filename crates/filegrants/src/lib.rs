@@ -1,1 +1,30 @@
-//! placeholder
+//! The file broker: what one call may read and create, and how its new file comes to be.
+//!
+//! A worker never sees a host folder. Preparation copies the declared inputs into snapshots that
+//! nobody can change, and holds the folder of the one declared output. After the worker is gone,
+//! publication moves a private, synced copy of its bytes to that place, once, never over
+//! anything, between two signed records.
+
+#![forbid(unsafe_code)]
+
+mod beneath;
+mod broker;
+mod candidate;
+mod ceiling;
+mod failure;
+mod held;
+pub mod limits;
+mod output;
+mod publish;
+mod refusal;
+mod snapshot;
+
+pub use beneath::Obstacle;
+pub use broker::{FileAccessPlan, FileBroker, FileRequest};
+pub use candidate::{CandidateName, FolderFault, SweepError, Swept};
+pub use ceiling::{Access, CeilingError, CeilingFault, Ceilings};
+pub use failure::{Doubt, Kept, PublicationRefusal, PublishFailure};
+pub use held::{OpenError, StagingFault};
+pub use journal::CreatedFile;
+pub use output::{NameChange, OutputTarget};
+pub use refusal::{FileRefusal, InputFault, OutputFault};

@@ -1,0 +1,19 @@
+//! Bounds of the file broker. The bounds of one call's files are `worker::limits`.
+
+/// Most ceilings of one project.
+pub const CEILINGS_MAX: usize = 64;
+/// Most outputs of one call.
+pub const OUTPUTS_MAX: usize = 1;
+/// Bytes that are copied and hashed at a time.
+pub const CHUNK_BYTES_MAX: usize = 256 << 10;
+/// Attempts of an open that a concurrent rename somewhere made the kernel give up (`EAGAIN`).
+pub const OPEN_ATTEMPTS_MAX: u32 = 16;
+/// Folders above the project that are compared with a writable ceiling.
+pub const ANCESTORS_MAX: usize = 256;
+/// Candidates of one ceiling that one sweep looks at.
+pub const SWEEP_ENTRIES_MAX: usize = 4096;
+/// Age from which a left probe belongs to nobody; a probe lives for milliseconds.
+pub const PROBE_AGE_SECONDS_MIN: u64 = 60;
+
+const _: () = assert!(CHUNK_BYTES_MAX > 0 && OPEN_ATTEMPTS_MAX > 0);
+const _: () = assert!(worker::limits::FILE_BYTES_MAX <= worker::limits::INPUTS_BYTES_MAX);
