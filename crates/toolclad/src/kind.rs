@@ -1,0 +1,264 @@
+//! Argument types: one value, as given, becomes one checked value.
+
+use model::{ArgumentValue, Decimal, RelativePath};
+use serde_json::Value;
+
+use crate::contract::PolicyType;
+use crate::hygiene::{self, Allowance};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::pattern::Pattern;
+use crate::value::ValueFault;
+
+/// A value as a call or a manifest's `default` spells it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Given<'a> {
+    Text(&'a str),
+    /// A JSON or TOML number, as it prints.
+    Number(String),
+    Boolean(bool),
+}
+
+impl<'a> Given<'a> {
+    /// `None` for JSON that is no single value; the string is its type's name.
+    pub(crate) fn from_json(value: &'a Value) -> Result<Self, &'static str> {
+        match value {
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Number(number) => Ok(Self::Number(number.to_string())),
+            Value::Bool(boolean) => Ok(Self::Boolean(*boolean)),
+            Value::Null => Err("null"),
+            Value::Array(_) => Err("an array"),
+            Value::Object(_) => Err("an object"),
+        }
+    }
+
+    const fn found(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string",
+            Self::Number(_) => "a number",
+            Self::Boolean(_) => "a boolean",
+        }
+    }
+}
+
+/// What an accepted value became.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub(crate) value: ArgumentValue,
+    /// The value that was asked for, where `clamp` changed it.
+    pub(crate) clamped: Option<ArgumentValue>,
+}
+
+impl Checked {
+    const fn plain(value: ArgumentValue) -> Self {
+        Self {
+            value,
+            clamped: None,
+        }
+    }
+}
+
+/// Inclusive bounds of a numeric type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds<N> {
+    pub(crate) min: Option<N>,
+    pub(crate) max: Option<N>,
+    /// Bring a value outside into the bounds instead of refusing it.
+    pub(crate) clamp: bool,
+}
+
+impl<N: Copy + Ord + ToString> Bounds<N> {
+    fn apply(&self, value: N) -> Result<N, ValueFault> {
+        let inside = self.max.map_or(value, |max| value.min(max));
+        let inside = self.min.map_or(inside, |min| inside.max(min));
+        if inside == value || self.clamp {
+            return Ok(inside);
+        }
+        Err(ValueFault::OutOfRange {
+            min: self.min.map(|min| min.to_string()),
+            max: self.max.map(|max| max.to_string()),
+        })
+    }
+}
+
+/// Free text: `string` and `regex_match`.
+#[derive(Debug, Clone)]
+pub(crate) struct TextRules {
+    pub(crate) allowance: Allowance,
+    pub(crate) pattern: Option<Pattern>,
+}
+
+/// The type of one argument with its rules.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Text(TextRules),
+    Integer {
+        bounds: Bounds<i64>,
+        allowance: Allowance,
+    },
+    Number {
+        bounds: Bounds<Decimal>,
+        allowance: Allowance,
+    },
+    Boolean,
+    Enum {
+        allowed: Vec<String>,
+    },
+    Path(TextRules),
+}
+
+impl Kind {
+    /// How policy sees the values.
+    pub(crate) const fn policy_type(&self) -> PolicyType {
+        match self {
+            Self::Text(_) | Self::Enum { .. } | Self::Path(_) => PolicyType::Text,
+            Self::Integer { .. } => PolicyType::Integer,
+            Self::Number { .. } => PolicyType::Decimal,
+            Self::Boolean => PolicyType::Boolean,
+        }
+    }
+
+    /// Checks one value.
+    pub(crate) fn check(&self, given: &Given<'_>) -> Result<Checked, ValueFault> {
+        match self {
+            Self::Text(rules) => {
+                let text = text_of(given, "a string")?;
+                rules.check(text)?;
+                Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
+            }
+            Self::Integer { bounds, allowance } => check_integer(given, bounds, *allowance),
+            Self::Number { bounds, allowance } => check_number(given, bounds, *allowance),
+            Self::Boolean => check_boolean(given),
+            Self::Enum { allowed } => check_enum(given, allowed),
+            Self::Path(rules) => {
+                let text = text_of(given, "a string")?;
+                rules.check(text)?;
+                RelativePath::new(text).map_err(ValueFault::Path)?;
+                Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
+            }
+        }
+    }
+}
+
+impl TextRules {
+    fn check(&self, text: &str) -> Result<(), ValueFault> {
+        bounded(text, VALUE_BYTES_MAX)?;
+        hygiene::check(text, self.allowance)?;
+        match &self.pattern {
+            Some(pattern) if !pattern.matches(text) => Err(ValueFault::Pattern {
+                pattern: crate::reader::quoted(pattern.source()),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn text_of<'g>(given: &'g Given<'_>, expected: &'static str) -> Result<&'g str, ValueFault> {
+    match given {
+        Given::Text(text) => Ok(text),
+        other => Err(ValueFault::Type {
+            expected,
+            found: other.found(),
+        }),
+    }
+}
+
+/// A number's spelling: a JSON number, or a string of the same digits.
+fn digits_of<'g>(
+    given: &'g Given<'_>,
+    expected: &'static str,
+    allowance: Allowance,
+) -> Result<&'g str, ValueFault> {
+    let text = match given {
+        Given::Text(text) => text,
+        Given::Number(text) => text.as_str(),
+        Given::Boolean(_) => {
+            return Err(ValueFault::Type {
+                expected,
+                found: given.found(),
+            });
+        }
+    };
+    bounded(text, VALUE_BYTES_MAX)?;
+    hygiene::check(text, allowance)?;
+    Ok(text)
+}
+
+pub(crate) fn bounded(text: &str, max: usize) -> Result<(), ValueFault> {
+    if text.len() > max {
+        return Err(ValueFault::TooLong {
+            bytes: text.len(),
+            max,
+        });
+    }
+    Ok(())
+}
+
+fn check_integer(
+    given: &Given<'_>,
+    bounds: &Bounds<i64>,
+    allowance: Allowance,
+) -> Result<Checked, ValueFault> {
+    const EXPECTED: &str = "a whole number in plain digits, like `42`";
+    let text = digits_of(given, EXPECTED, allowance)?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ValueFault::Syntax { expected: EXPECTED });
+    }
+    let Ok(asked) = text.parse::<i64>() else {
+        return Err(ValueFault::OutOfRange {
+            min: Some(bounds.min.unwrap_or(i64::MIN).to_string()),
+            max: Some(bounds.max.unwrap_or(i64::MAX).to_string()),
+        });
+    };
+    if asked.to_string() != text {
+        return Err(ValueFault::Syntax {
+            expected: "a whole number without leading zeros",
+        });
+    }
+    let used = bounds.apply(asked)?;
+    Ok(Checked {
+        value: ArgumentValue::Integer(used),
+        clamped: (used != asked).then_some(ArgumentValue::Integer(asked)),
+    })
+}
+
+fn check_number(
+    given: &Given<'_>,
+    bounds: &Bounds<Decimal>,
+    allowance: Allowance,
+) -> Result<Checked, ValueFault> {
+    let text = digits_of(given, "a number", allowance)?;
+    let asked: Decimal = text.parse().map_err(ValueFault::Number)?;
+    let used = bounds.apply(asked)?;
+    Ok(Checked {
+        value: ArgumentValue::Decimal(used),
+        clamped: (used != asked).then_some(ArgumentValue::Decimal(asked)),
+    })
+}
+
+fn check_boolean(given: &Given<'_>) -> Result<Checked, ValueFault> {
+    const EXPECTED: &str = "`true` or `false`";
+    let value = match given {
+        Given::Boolean(value) => *value,
+        Given::Text("true") => true,
+        Given::Text("false") => false,
+        Given::Text(_) => return Err(ValueFault::Syntax { expected: EXPECTED }),
+        Given::Number(_) => {
+            return Err(ValueFault::Type {
+                expected: EXPECTED,
+                found: given.found(),
+            });
+        }
+    };
+    Ok(Checked::plain(ArgumentValue::Boolean(value)))
+}
+
+fn check_enum(given: &Given<'_>, allowed: &[String]) -> Result<Checked, ValueFault> {
+    let text = text_of(given, "a string")?;
+    match allowed.iter().find(|one| *one == text) {
+        Some(one) => Ok(Checked::plain(ArgumentValue::Text(one.clone()))),
+        None => Err(ValueFault::NotAllowed {
+            allowed: allowed.to_vec(),
+        }),
+    }
+}

@@ -1,0 +1,53 @@
+//! Bounds of manifests and of what they accept. Unit and bound stand last in each name.
+
+/// Largest manifest, in bytes.
+pub const MANIFEST_BYTES_MAX: usize = 1 << 20;
+/// Most tools of one set.
+pub const TOOLS_MAX: usize = 256;
+/// Most faults that one manifest reports.
+pub const FAULTS_MAX: usize = 32;
+/// Most arguments of one tool.
+pub const ARGUMENTS_MAX: usize = 64;
+/// Most values of one `allowed` list.
+pub const ALLOWED_VALUES_MAX: usize = 256;
+/// Longest `version`, in bytes.
+pub const VERSION_BYTES_MAX: usize = 64;
+/// Longest `description`, in bytes.
+pub const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Longest `pattern`, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 1024;
+/// Most memory of one compiled `pattern`, in bytes.
+pub const PATTERN_PROGRAM_BYTES_MAX: usize = 1 << 20;
+/// Longest value of an argument, in bytes.
+pub const VALUE_BYTES_MAX: usize = 4096;
+/// Longest value of a `literal_text` argument, in bytes.
+pub const LITERAL_TEXT_BYTES_MAX: usize = 32 << 10;
+/// Longest `duration`, in seconds: a year.
+pub const DURATION_SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
+/// Most elements of `exec`.
+pub const EXEC_ELEMENTS_MAX: usize = 256;
+/// Longest element of `exec` as written, in bytes.
+pub const EXEC_ELEMENT_BYTES_MAX: usize = 32 << 10;
+/// Most bytes of a whole rendered argv, a final NUL counted for each entry.
+pub const ARGV_BYTES_MAX: usize = 128 << 10;
+/// Most entries of a rendered argv.
+pub const ARGV_ENTRIES_MAX: usize = 1024;
+/// Most input files of one call.
+pub const READS_MAX: usize = 32;
+/// Most new files of one call.
+pub const CREATES_MAX: usize = 1;
+/// Default bound of each input and of the output, in bytes.
+pub const FILE_BYTES_DEFAULT: u64 = 8 << 20;
+/// Highest `max_file_bytes`.
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Time limit of a tool that names none, in seconds.
+pub const TIMEOUT_SECONDS_DEFAULT: u64 = 30;
+/// Highest `timeout_seconds`: a day.
+pub const TIMEOUT_SECONDS_MAX: u64 = 86_400;
+/// Highest bound that `[tool.limits]` and `[output]` may name; they only tighten.
+pub const LIMIT_VALUE_MAX: u64 = 1 << 40;
+
+const _: () = assert!(VALUE_BYTES_MAX <= LITERAL_TEXT_BYTES_MAX);
+const _: () = assert!(LITERAL_TEXT_BYTES_MAX < ARGV_BYTES_MAX);
+const _: () = assert!(EXEC_ELEMENTS_MAX <= ARGV_ENTRIES_MAX);
+const _: () = assert!(FILE_BYTES_DEFAULT <= FILE_BYTES_MAX);

@@ -1,0 +1,309 @@
+//! Reads a TOML document key by key, so that every fault has its place and no key is left over.
+
+use std::ops::Range;
+
+use model::{SourceError, SourceErrors, Untrusted, nearest};
+use serde_spanned::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::limits::FAULTS_MAX;
+
+pub(crate) type Place = Range<usize>;
+
+/// The faults of one manifest, with the text that they point into.
+pub(crate) struct Faults<'a> {
+    file: &'a str,
+    text: &'a str,
+    found: Vec<(Place, SourceError)>,
+}
+
+impl<'a> Faults<'a> {
+    pub(crate) const fn new(file: &'a str, text: &'a str) -> Self {
+        Self {
+            file,
+            text,
+            found: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, place: Place, message: impl Into<String>) {
+        if self.found.len() < FAULTS_MAX {
+            let fault = SourceError::at(self.file, self.text, place.clone(), message);
+            self.found.push((place, fault));
+        }
+    }
+
+    pub(crate) fn add_with(
+        &mut self,
+        place: Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if self.found.len() < FAULTS_MAX {
+            let fault = SourceError::at(self.file, self.text, place.clone(), message).help(help);
+            self.found.push((place, fault));
+        }
+    }
+
+    /// The faults from the top of the file to its end.
+    pub(crate) fn check(mut self) -> Result<(), SourceErrors> {
+        self.found.sort_by_key(|(place, _)| place.start);
+        SourceErrors::check(self.found.into_iter().map(|(_, fault)| fault).collect())
+    }
+
+    /// The place of `part` inside a string value whose whole place is `place`. The whole place,
+    /// where the string was written with escapes.
+    pub(crate) fn inside(&self, place: &Place, value: &str, part: Place) -> Place {
+        let written = self.text.get(place.clone()).unwrap_or("");
+        let quotes = match written.len().checked_sub(value.len()) {
+            Some(2) => 1,
+            Some(6) => 3,
+            _ => return place.clone(),
+        };
+        let start = place.start + quotes;
+        if self.text.get(start..start + value.len()) == Some(value) {
+            start + part.start..start + part.end.max(part.start + 1)
+        } else {
+            place.clone()
+        }
+    }
+}
+
+/// `text` in backticks: escaped, and cut where it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 64;
+    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    format!("`{}{more}`", Untrusted::new(shown.as_str()).escaped())
+}
+
+/// Words as a list for a message: `a`, `b`.
+pub(crate) fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(", ")
+}
+
+/// The help for a word that is not among `candidates`.
+pub(crate) fn suggestion(word: &str, candidates: &[&str]) -> Option<String> {
+    const WORD_BYTES_MAX: usize = 64;
+    if word.len() > WORD_BYTES_MAX {
+        return None;
+    }
+    nearest(word, candidates.iter().copied()).map(|near| format!("did you mean `{near}`?"))
+}
+
+/// One table of the document. Each key is asked for by name; [`Section::finish`] refuses the rest.
+pub(crate) struct Section<'a> {
+    /// Dotted, as a person would write it; empty for the document.
+    path: String,
+    pub(crate) place: Place,
+    entries: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    pub(crate) const fn new(path: String, place: Place, entries: &'a DeTable<'a>) -> Self {
+        Self {
+            path,
+            place,
+            entries,
+            known: Vec::new(),
+        }
+    }
+
+    /// The key's full name.
+    pub(crate) fn name_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            quoted(key)
+        } else {
+            quoted(&format!("{}.{key}", self.path))
+        }
+    }
+
+    pub(crate) fn entry(&mut self, key: &'static str) -> Option<(Place, &'a Spanned<DeValue<'a>>)> {
+        self.known.push(key);
+        self.entries
+            .get_key_value(key)
+            .map(|(key, value)| (key.span(), value))
+    }
+
+    pub(crate) fn was_read(&self, key: &str) -> bool {
+        self.known.contains(&key)
+    }
+
+    /// All keys, for tables whose keys the manifest's author chooses.
+    pub(crate) fn entries(
+        &self,
+    ) -> impl Iterator<Item = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>)> {
+        self.entries
+            .iter()
+            .map(|(key, value)| (Spanned::new(key.span(), key.get_ref().as_ref()), value))
+    }
+
+    pub(crate) fn string(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+    ) -> Option<Spanned<&'a str>> {
+        let (_, value) = self.entry(key)?;
+        let read = as_string(value);
+        self.typed(faults, key, value, "a string", read)
+    }
+
+    pub(crate) fn boolean(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+    ) -> Option<Spanned<bool>> {
+        let (_, value) = self.entry(key)?;
+        let read = value.get_ref().as_bool();
+        self.typed(faults, key, value, "`true` or `false`", read)
+    }
+
+    /// `true` only where the key says so.
+    pub(crate) fn flag(&mut self, faults: &mut Faults<'_>, key: &'static str) -> bool {
+        self.boolean(faults, key)
+            .is_some_and(|flag| *flag.get_ref())
+    }
+
+    pub(crate) fn integer(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+    ) -> Option<Spanned<i64>> {
+        let (_, value) = self.entry(key)?;
+        let DeValue::Integer(integer) = value.get_ref() else {
+            return self.typed(faults, key, value, "a whole number", None);
+        };
+        let Ok(read) = i64::from_str_radix(integer.as_str(), integer.radix()) else {
+            let name = self.name_of(key);
+            faults.add(
+                value.span(),
+                format!("{name} is outside the 64-bit numbers"),
+            );
+            return None;
+        };
+        Some(Spanned::new(value.span(), read))
+    }
+
+    /// A whole number of 1 to `max`.
+    pub(crate) fn bounded(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+        max: u64,
+    ) -> Option<u64> {
+        let given = self.integer(faults, key)?;
+        match u64::try_from(*given.get_ref()) {
+            Ok(value) if (1..=max).contains(&value) => Some(value),
+            _ => {
+                let message = format!("{} must be from 1 to {max}", self.name_of(key));
+                faults.add(given.span(), message);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn strings(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+    ) -> Option<Spanned<Vec<Spanned<&'a str>>>> {
+        let (_, value) = self.entry(key)?;
+        let Some(array) = value.get_ref().as_array() else {
+            return self.typed(faults, key, value, "an array of strings", None);
+        };
+        let mut items = Vec::with_capacity(array.len());
+        for item in array.iter() {
+            let read = as_string(item);
+            items.push(self.typed(faults, key, item, "an array of strings", read)?);
+        }
+        Some(Spanned::new(value.span(), items))
+    }
+
+    pub(crate) fn table(
+        &mut self,
+        faults: &mut Faults<'_>,
+        key: &'static str,
+    ) -> Option<Section<'a>> {
+        let (place, value) = self.entry(key)?;
+        self.section(faults, &Spanned::new(place, key), value)
+    }
+
+    /// The value of one of [`Section::entries`] as a table.
+    pub(crate) fn section(
+        &self,
+        faults: &mut Faults<'_>,
+        key: &Spanned<&str>,
+        value: &'a Spanned<DeValue<'a>>,
+    ) -> Option<Section<'a>> {
+        let word = *key.get_ref();
+        let Some(entries) = value.get_ref().as_table() else {
+            let message = format!("{} must be a table", self.name_of(word));
+            faults.add(value.span(), message);
+            return None;
+        };
+        let path = if self.path.is_empty() {
+            word.to_owned()
+        } else {
+            format!("{}.{word}", self.path)
+        };
+        Some(Section::new(path, key.span(), entries))
+    }
+
+    /// A fault at the table's own name for a key that must be there.
+    pub(crate) fn missing(&self, faults: &mut Faults<'_>, key: &str, help: &str) {
+        let message = format!("{} is missing", self.name_of(key));
+        faults.add_with(self.place.clone(), message, help);
+    }
+
+    /// Refuses a key that a later version will understand: never ignored.
+    pub(crate) fn not_yet(&mut self, faults: &mut Faults<'_>, key: &'static str) {
+        if let Some((place, _)) = self.entry(key) {
+            faults.add(place, format!("{} is not supported yet", self.name_of(key)));
+        }
+    }
+
+    /// Refuses every key that was not asked for.
+    pub(crate) fn finish(self, faults: &mut Faults<'_>) {
+        for key in self.entries.keys() {
+            let word = key.get_ref().as_ref();
+            if self.known.contains(&word) {
+                continue;
+            }
+            let message = format!("unknown key {}", self.name_of(word));
+            let help = suggestion(word, &self.known)
+                .unwrap_or_else(|| format!("valid keys are {}", listed(self.known.clone())));
+            faults.add_with(key.span(), message, help);
+        }
+    }
+
+    fn typed<T>(
+        &self,
+        faults: &mut Faults<'_>,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        wanted: &str,
+        read: Option<T>,
+    ) -> Option<Spanned<T>> {
+        if let Some(read) = read {
+            return Some(Spanned::new(value.span(), read));
+        }
+        let found = value.get_ref().type_str();
+        let message = format!(
+            "{} must be {wanted}, not {}",
+            self.name_of(key),
+            article(found)
+        );
+        faults.add(value.span(), message);
+        None
+    }
+}
+
+pub(crate) fn as_string<'a>(value: &'a Spanned<DeValue<'a>>) -> Option<&'a str> {
+    value.get_ref().as_str()
+}
+
+fn article(word: &str) -> String {
+    let vowel = word.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {word}", if vowel { "an" } else { "a" })
+}
