@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use crate::digest::Digest;
 use crate::limits::{
     AGENT_NAME_BYTES_MAX, ARGUMENT_NAME_BYTES_MAX, CALL_ID_BYTES_MAX, TOOL_NAME_BYTES_MAX,
 };
@@ -154,6 +155,17 @@ name!(
     |c| c.is_ascii_alphanumeric() || c == '_'
 );
 
+impl CallId {
+    /// `text` where it is a call id, else `sha256:` and the digest of its bytes.
+    #[must_use]
+    pub fn or_digest(text: String) -> Self {
+        match Self::new(text.clone()) {
+            Ok(id) => id,
+            Err(_) => Self(format!("sha256:{}", Digest::of(text.as_bytes()))),
+        }
+    }
+}
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
@@ -248,6 +260,17 @@ mod tests {
         assert!(CallId::new("x".repeat(CALL_ID_BYTES_MAX + 1)).is_err());
         assert!(CallId::new("a b").is_err());
         assert!(CallId::new("a\u{202e}b").is_err());
+    }
+
+    #[test]
+    fn a_text_that_is_no_call_id_is_digested() {
+        assert_eq!(CallId::or_digest("1:i:42".into()).as_str(), "1:i:42");
+        for bad in ["", "a b", &"x".repeat(CALL_ID_BYTES_MAX + 1)] {
+            let id = CallId::or_digest(bad.to_owned());
+            let digest = Digest::of(bad.as_bytes());
+            assert_eq!(id.as_str(), format!("sha256:{digest}"));
+            assert_eq!(CallId::new(id.as_str()), Ok(id));
+        }
     }
 
     #[test]
