@@ -43,6 +43,13 @@ impl Policies {
             let shown = Untrusted::new(name).escaped();
             return deny(format!("denied: the policies know no tool `{shown}`"), None);
         };
+        if !self.words.principals.contains(request.principal) {
+            let shown = Untrusted::new(request.principal).escaped();
+            return deny(
+                format!("denied: the policies know no agent `{shown}`"),
+                None,
+            );
+        }
         let built = match self.build(request, subject, approved) {
             Ok(built) => built,
             Err(error) => return unbuildable(subject, &error),

@@ -22,3 +22,6 @@ pub use load::Policies;
 pub use request::{ApprovalFact, Request, RequestError};
 pub use shape::{LaunchShape, PolicySource, PolicyType, ToolKind, ToolShape};
 pub use verdict::{Denial, PolicyNote, Verdict};
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,9 @@ pub const POLICY_ID_BYTES_MAX: usize = 128;
 pub const ANNOTATION_BYTES_MAX: usize = 512;
 /// Deepest nesting of brackets in a policy.
 pub const NESTING_DEPTH_MAX: usize = 64;
-/// Most operators in a policy: each can be one more level of its syntax tree.
-pub const OPERATORS_COUNT_MAX: usize = 1024;
+/// Most words, texts and punctuation marks of a policy: two of them (`+ 1`, `. name`) can be one
+/// more level of its syntax tree, on which Cedar recurses.
+pub const POLICY_TOKENS_MAX: usize = 3072;
 /// Longest name of a trusted context value.
 pub const TRUSTED_KEY_BYTES_MAX: usize = 64;
 /// Longest `[tool.cedar]` resource or action.

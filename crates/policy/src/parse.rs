@@ -9,7 +9,7 @@ use model::SourceError;
 
 use crate::fault;
 use crate::limits::{
-    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, OPERATORS_COUNT_MAX, POLICIES_COUNT_MAX,
+    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, POLICY_TOKENS_MAX, POLICIES_COUNT_MAX,
     POLICY_FILE_BYTES_MAX, POLICY_ID_BYTES_MAX,
 };
 use crate::shape::PolicySource;
@@ -174,9 +174,11 @@ fn annotation_faults(placed: &PlacedPolicy<'_>) -> Vec<SourceError> {
 /// and evaluator may be given.
 fn too_complex(text: &str) -> Option<(usize, String)> {
     let mut depth = 0_usize;
-    let mut operators = 0_usize;
+    let mut tokens = 0_usize;
+    let mut in_word = false;
     let mut bytes = text.bytes().enumerate().peekable();
     while let Some((at, byte)) = bytes.next() {
+        let word = byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
         match byte {
             b'"' => skip_string(&mut bytes),
             b'/' if bytes.peek().is_some_and(|(_, next)| *next == b'/') => {
@@ -184,22 +186,18 @@ fn too_complex(text: &str) -> Option<(usize, String)> {
             }
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b';' => operators = 0,
-            b'&' | b'|' | b'+' | b'-' | b'*' | b'.' | b'!' | b'<' | b'>' | b'=' | b',' => {
-                operators += 1
-            }
-            b'i' if text.get(at..at + 3) == Some("if ") => operators += 1,
+            b';' => tokens = 0,
             _ => {}
         }
-        if depth > NESTING_DEPTH_MAX {
-            return Some((
-                at,
-                format!("brackets are nested deeper than {NESTING_DEPTH_MAX}"),
-            ));
+        if !byte.is_ascii_whitespace() && !(word && in_word) {
+            tokens += 1;
         }
-        if operators > OPERATORS_COUNT_MAX {
-            let message = format!("a policy has more than {OPERATORS_COUNT_MAX} operators");
-            return Some((at, message));
+        in_word = word;
+        if depth > NESTING_DEPTH_MAX {
+            return Some((at, format!("brackets are nested deeper than {NESTING_DEPTH_MAX}")));
+        }
+        if tokens > POLICY_TOKENS_MAX {
+            return Some((at, format!("a policy has more than {POLICY_TOKENS_MAX} tokens")));
         }
     }
     None
