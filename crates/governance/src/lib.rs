@@ -1,1 +1,35 @@
-//! placeholder
+//! The life of one call, and the rules of a session. Synchronous, no I/O of its own.
+//!
+//! ```text
+//! BrokerToolCall -> ProposedCall -> PreparedCall -> ApprovedCall -> AuthorizedCall
+//!                -> RecordedCall -> DispatchedCall -> SettledCall
+//! ```
+//!
+//! Each state is a struct with private fields, each transition consumes the state before it:
+//! a step that is left out does not compile. Until dispatch a transition may end in a
+//! [`Refusal`], which consumes the call. Services are parameters of the transition that needs
+//! them, so a verdict is always made beside its own call.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod executor;
+mod gate;
+pub mod limits;
+mod outcome;
+mod receipt;
+mod refusal;
+mod rules;
+mod settle;
+
+pub use call::{
+    ApprovedCall, AuthorizedCall, BrokerToolCall, DispatchedCall, PreparedCall, PreparedWork,
+    ProposedCall, RecordFailure, RecordedCall,
+};
+pub use executor::{ActionExecutor, Lowered, ToolDefinition};
+pub use gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict};
+pub use outcome::{CreatedFile, Outcome, StopCause, ToolOutput};
+pub use receipt::{Approver, Receipt};
+pub use refusal::{Refusal, RefusalKind};
+pub use rules::{Admission, EndCause, LoopConfig, LoopState, SessionRules, StartRefusal};
+pub use settle::{RecordedOutcome, SettledCall};

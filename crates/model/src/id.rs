@@ -139,6 +139,14 @@ name!(
     /// The identity of one call inside a run: printable ASCII, at most 256 bytes. Single-use.
     CallId, "call id", CALL_ID_BYTES_MAX, "printable ASCII characters", |c| c.is_ascii_graphic()
 );
+impl CallId {
+    /// The identity under which a call with an unusable id is recorded: `invalid:` and a digest.
+    #[must_use]
+    pub fn of_unusable(text: &str) -> Self {
+        Self(format!("invalid:{}", crate::Digest::of(text.as_bytes())))
+    }
+}
+
 name!(
     /// A tool's name as a client sees it: 1 to 128 of `A-Z a-z 0-9 _ -`.
     ToolName, "tool name", TOOL_NAME_BYTES_MAX, "A-Z a-z 0-9 _ -",

@@ -1,0 +1,46 @@
+//! What an embedding program supplies: tools, their preparation, and the start of their work.
+
+use model::{Canonical, Digest, JsonObject, ToolName};
+use serde::Serialize;
+use worker::{Running, StartError, WorkerSpec};
+
+use crate::call::{PreparedCall, ProposedCall};
+use crate::refusal::Refusal;
+
+/// A tool as a client sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolDefinition {
+    pub name: ToolName,
+    pub description: String,
+    /// JSON Schema 2020-12 of the arguments.
+    pub input_schema: JsonObject,
+    /// Nothing can be created or changed by it.
+    pub read_only: bool,
+}
+
+/// Work that is ready to start.
+#[derive(Debug)]
+pub enum Lowered {
+    /// One worker in a tier.
+    Worker(Box<WorkerSpec>),
+    /// A `Custom` descriptor: the executor's own work.
+    InProcess { custom_kind: String, value: Canonical, call_sha256: Digest },
+}
+
+/// The executor of a session. It starts work; the session alone waits for it.
+pub trait ActionExecutor: Send {
+    /// The registry. It must not change while a session lives.
+    fn tools(&self) -> &[ToolDefinition];
+
+    /// Checks the arguments, takes snapshots, and freezes what will run. No effect.
+    ///
+    /// # Errors
+    /// A [`Refusal`] made from the call.
+    fn prepare(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal>;
+
+    /// Starts exactly `work`.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing has run.
+    fn start(&mut self, work: Lowered) -> Result<Box<dyn Running>, StartError>;
+}

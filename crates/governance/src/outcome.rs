@@ -1,0 +1,121 @@
+//! How a dispatched call ended.
+
+use std::time::Duration;
+
+use journal::OutcomeStatus;
+pub use filegrants::CreatedFile;
+use worker::{Ended, Ending, LimitReached};
+
+/// The end of a call after its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The worker never ran an instruction.
+    NotStarted { reason: String },
+    Succeeded,
+    /// A bad end whose extent is known.
+    Failed { reason: String },
+    /// We cannot know. The session stops.
+    Unconfirmed { reason: String },
+}
+
+impl Outcome {
+    #[must_use]
+    pub const fn status(&self) -> OutcomeStatus {
+        match self {
+            Self::NotStarted { .. } => OutcomeStatus::NotStarted,
+            Self::Succeeded => OutcomeStatus::Succeeded,
+            Self::Failed { .. } => OutcomeStatus::Failed,
+            Self::Unconfirmed { .. } => OutcomeStatus::Unconfirmed,
+        }
+    }
+
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Succeeded => None,
+            Self::NotStarted { reason }
+            | Self::Failed { reason }
+            | Self::Unconfirmed { reason } => Some(reason),
+        }
+    }
+}
+
+/// Why the session stopped a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// The call's own time limit.
+    TimeLimit { limit: Duration },
+    /// The owner cancelled or closed the session, or dropped the call.
+    Owner,
+    /// The session's lifetime ended.
+    Lifetime,
+    /// The journal failed while the call ran.
+    Journal,
+}
+
+impl StopCause {
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::TimeLimit { limit } => {
+                format!("stopped at its time limit of {} s", limit.as_secs_f64())
+            }
+            Self::Owner => "stopped by the session's owner".to_owned(),
+            Self::Lifetime => "stopped at the end of the session's lifetime".to_owned(),
+            Self::Journal => "stopped because the journal failed".to_owned(),
+        }
+    }
+}
+
+/// What a tool said and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolOutput {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub limit: Option<&'static str>,
+    pub ran_for: Duration,
+}
+
+impl ToolOutput {
+    pub(crate) fn of(ended: &mut Ended) -> Self {
+        let (exit_code, signal) = match ended.ending {
+            Ending::Exited { code } => (Some(code), None),
+            Ending::Signaled { signal } => (None, Some(signal)),
+            Ending::Stopped | Ending::Lost => (None, None),
+        };
+        Self {
+            stdout: std::mem::take(&mut ended.stdout.bytes),
+            stderr: std::mem::take(&mut ended.stderr.bytes),
+            exit_code,
+            signal,
+            limit: ended.limit.map(LimitReached::as_str),
+            ran_for: ended.ran_for,
+        }
+    }
+}
+
+/// What the ending alone says, before output and publication are looked at.
+pub(crate) fn of_ending(ended: &Ended, stopped: Option<StopCause>) -> Outcome {
+    if let Some(limit) = ended.limit {
+        let reason = match limit {
+            LimitReached::Memory => "ran out of memory (`memory_mib`)",
+            LimitReached::Cpu => "used up its CPU time (`cpu_milli`)",
+            LimitReached::FileBytes => "wrote a file past its size limit (`max_file_bytes`)",
+            LimitReached::StreamBytes => "wrote more output than its stream limit (`stream_bytes`)",
+        };
+        return Outcome::Failed { reason: reason.to_owned() };
+    }
+    match (ended.ending, stopped) {
+        (Ending::Exited { code: 0 }, _) => Outcome::Succeeded,
+        (Ending::Exited { code }, _) => Outcome::Failed { reason: format!("exited with code {code}") },
+        (Ending::Stopped, Some(cause)) => Outcome::Failed { reason: cause.reason() },
+        (Ending::Signaled { signal }, _) => {
+            Outcome::Failed { reason: format!("ended by signal {signal}") }
+        }
+        (Ending::Stopped, None) => Outcome::Failed { reason: "stopped".to_owned() },
+        (Ending::Lost, _) => {
+            Outcome::Unconfirmed { reason: "the tier lost sight of the worker".to_owned() }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A person's yes to exactly one prepared call.
+
+use journal::ApprovalFact;
+use model::Digest;
+
+/// Who answered, and through which surface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approver {
+    /// `terminal`, `gate`, `chat`, …
+    pub surface: String,
+    /// The identity that the surface established.
+    pub identity: String,
+}
+
+/// An approval. It names the digest that was shown, and is good for that call alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub held_id: String,
+    pub call_sha256: Digest,
+    pub approver: Approver,
+    /// RFC 3339, UTC.
+    pub created_at: String,
+    pub decided_at: String,
+    pub expires_at: String,
+}
+
+impl Receipt {
+    pub(crate) fn fact(&self) -> ApprovalFact {
+        ApprovalFact {
+            held_id: self.held_id.clone(),
+            surface: self.approver.surface.clone(),
+            approver: self.approver.identity.clone(),
+            decided_at: self.decided_at.clone(),
+            created_at: self.created_at.clone(),
+            expires_at: self.expires_at.clone(),
+            review_sha256: self.call_sha256,
+        }
+    }
+}
