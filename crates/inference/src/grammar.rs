@@ -7,6 +7,7 @@
 
 use crate::shape::Shape::{
     Count, Flag, Fraction, Free, List, Name, Nothing, Object, OneOf, Tagged, Text, TextOr, UserId,
+    Word,
 };
 use crate::shape::{Field, Shape, may, must};
 
@@ -43,17 +44,71 @@ pub(crate) static COUNT_TOKENS: Shape = Object(&[
     may("cache_control", &CACHE_CONTROL),
 ]);
 
-static MESSAGE: Shape = Object(&[
-    must("role", &OneOf(&["user", "assistant"])),
-    must("content", &TextOr(&Text, &List(&BLOCK))),
-]);
+static MESSAGE: Shape = Tagged {
+    by: "role",
+    default: None,
+    variants: &[
+        ("user", &[must("content", &CONTENT)]),
+        ("assistant", &[must("content", &CONTENT)]),
+        (
+            "system",
+            &[
+                must("content", &TextOr(&Text, &List(&SYSTEM_CHANGE))),
+                may("output_config", &Object(&[may("effort", &Word)])),
+            ],
+        ),
+    ],
+};
+
+static CONTENT: Shape = TextOr(&Text, &List(&BLOCK));
+
+/// What a system message in the midst of a conversation may say: a text, or a tool that comes or
+/// goes. A tool that comes by value is held to the same rule as one in `tools`.
+static SYSTEM_CHANGE: Shape = Tagged {
+    by: "type",
+    default: None,
+    variants: &[
+        ("text", TEXT_FIELDS),
+        (
+            "tool_addition",
+            &[
+                must("tool", &ADDED_TOOL),
+                may("cache_control", &CACHE_CONTROL),
+            ],
+        ),
+        (
+            "tool_removal",
+            &[
+                must("tool", &REMOVED_TOOL),
+                may("cache_control", &CACHE_CONTROL),
+            ],
+        ),
+    ],
+};
+
+static ADDED_TOOL: Shape = Tagged {
+    by: "type",
+    default: None,
+    variants: &[
+        ("tool_reference", &[must("name", &Name)]),
+        ("tool_definition", &[must("definition", &TOOL)]),
+    ],
+};
+
+static REMOVED_TOOL: Shape = Tagged {
+    by: "type",
+    default: None,
+    variants: &[("tool_reference", &[must("name", &Name)])],
+};
 
 static SYSTEM_BLOCK: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[("text", TEXT_FIELDS)],
 };
 
 static BLOCK: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[
         ("text", TEXT_FIELDS),
@@ -105,6 +160,7 @@ const TOOL_RESULT_FIELDS: &[Field] = &[
 static RESULT_CONTENT: Shape = TextOr(&Text, &List(&RESULT_BLOCK));
 
 static RESULT_BLOCK: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[
         ("text", TEXT_FIELDS),
@@ -121,6 +177,7 @@ static RESULT_BLOCK: Shape = Tagged {
 };
 
 static IMAGE_SOURCE: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[(
         "base64",
@@ -135,6 +192,7 @@ static IMAGE_SOURCE: Shape = Tagged {
 };
 
 static DOCUMENT_SOURCE: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[
         (
@@ -156,12 +214,14 @@ static DOCUMENT_SOURCE: Shape = Tagged {
 
 /// The model called the tool itself, not a program that the provider ran for it.
 static DIRECT_CALLER: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[("direct", &[])],
 };
 
 /// The client's own tools: a tool that the provider hosts has another `type`.
 static TOOL: Shape = Tagged {
+    by: "type",
     default: Some("custom"),
     variants: &[(
         "custom",
@@ -179,6 +239,7 @@ static TOOL: Shape = Tagged {
 };
 
 static TOOL_CHOICE: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[
         ("auto", &[may("disable_parallel_tool_use", &Flag)]),
@@ -192,23 +253,23 @@ static TOOL_CHOICE: Shape = Tagged {
 };
 
 static THINKING: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[
         (
             "enabled",
-            &[must("budget_tokens", &Count), may("display", &DISPLAY)],
+            &[must("budget_tokens", &Count), may("display", &Word)],
         ),
-        ("adaptive", &[may("display", &DISPLAY)]),
+        ("adaptive", &[may("display", &Word)]),
         ("disabled", &[]),
     ],
 };
-
-static DISPLAY: Shape = OneOf(&["summarized", "omitted"]);
 
 /// Only the hint that changes nothing: keep every thinking block.
 static CONTEXT_MANAGEMENT: Shape = Object(&[must("edits", &List(&CONTEXT_EDIT))]);
 
 static CONTEXT_EDIT: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[(
         "clear_thinking_20251015",
@@ -217,27 +278,24 @@ static CONTEXT_EDIT: Shape = Tagged {
 };
 
 static KEEP_ALL: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[("all", &[])],
 };
 
-static OUTPUT_CONFIG: Shape = Object(&[
-    may("effort", &OneOf(&["low", "medium", "high", "xhigh", "max"])),
-    may("format", &OUTPUT_FORMAT),
-]);
+static OUTPUT_CONFIG: Shape = Object(&[may("effort", &Word), may("format", &OUTPUT_FORMAT)]);
 
 static OUTPUT_FORMAT: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[("json_schema", &[must("schema", &Free)])],
 };
 
 static CACHE_CONTROL: Shape = Tagged {
+    by: "type",
     default: None,
     variants: &[(
         "ephemeral",
-        &[
-            may("ttl", &OneOf(&["5m", "1h"])),
-            may("scope", &OneOf(&["global", "organization"])),
-        ],
+        &[may("ttl", &OneOf(&["5m", "1h"])), may("scope", &Word)],
     )],
 };

@@ -65,7 +65,7 @@ fn full() -> Value {
             {"type": "custom", "name": "t", "input_schema": {}, "cache_control": short},
         ],
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": true},
-        "thinking": {"type": "enabled", "budget_tokens": 50},
+        "thinking": {"type": "enabled", "budget_tokens": 50, "display": "updates"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         "output_config": {"effort": "high"},
         "cache_control": short,
@@ -280,6 +280,33 @@ fn hosted_tools_are_refused_by_their_type() {
 }
 
 #[test]
+fn a_tool_that_comes_during_the_conversation_is_held_to_the_same_rule() {
+    let say = |blocks: Value| {
+        with(
+            "messages",
+            json!([{"role": "system", "content": blocks, "output_config": {"effort": "low"}}]),
+        )
+    };
+    let added = |tool: Value| json!([{"type": "tool_addition", "tool": tool}]);
+    for good in [
+        json!("text"),
+        json!([]),
+        added(json!({"type": "tool_reference", "name": "t"})),
+        added(json!({"type": "tool_definition", "definition": {"name": "t", "input_schema": {}}})),
+        json!([{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "t"}}]),
+    ] {
+        assert!(admit(&mut guard(), &say(good)).is_ok());
+    }
+    let hosted = json!({"type": "web_search_20250305", "name": "w"});
+    let hosted = added(json!({"type": "tool_definition", "definition": hosted}));
+    assert!(refused(&say(hosted)).contains("tool.definition.type"));
+    let server = added(json!({"type": "mcp_toolset", "mcp_server_name": "w"}));
+    assert!(refused(&say(server)).contains("tool.type"));
+    let format = json!([{"role": "system", "content": "x", "output_config": {"format": {}}}]);
+    assert!(refused(&with("messages", format)).contains("messages.0.output_config.format"));
+}
+
+#[test]
 fn fields_that_reach_beyond_the_model_are_refused_by_name() {
     for field in [
         "mcp_servers",
@@ -333,8 +360,8 @@ fn blocks_that_the_provider_would_act_on_are_refused() {
         "caller": {"type": "code_execution_20250825", "tool_id": "x"}});
     assert!(refused(&with_block(called)).contains("caller.type"));
     assert!(refused(&with("system", json!([{"type": "image"}]))).contains("system.0.type"));
-    let system = json!([{"role": "system", "content": "x"}]);
-    assert!(refused(&with("messages", system)).contains("messages.0.role"));
+    let other = json!([{"role": "tool", "content": "x"}]);
+    assert!(refused(&with("messages", other)).contains("messages.0.role"));
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub const BASE_URL_BYTES_MAX: usize = 2_048;
 pub const HOST_BYTES_MAX: usize = 253;
 /// Longest `metadata.user_id`.
 pub const USER_ID_BYTES_MAX: usize = 1_024;
+/// Longest word of a harmless hint, such as `high`.
+pub const WORD_BYTES_MAX: usize = 32;
 /// Longest identity or name inside a request (a tool, a tool use).
 pub const NAME_BYTES_MAX: usize = 256;
 /// Longest piece of the agent's text that a refusal repeats, in characters.

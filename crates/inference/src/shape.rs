@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::limits::{NAME_BYTES_MAX, USER_ID_BYTES_MAX};
+use crate::limits::{NAME_BYTES_MAX, USER_ID_BYTES_MAX, WORD_BYTES_MAX};
 use crate::refusal::quoted;
 
 /// What a value may be.
@@ -18,6 +18,9 @@ pub(crate) enum Shape {
     /// A text of at most [`USER_ID_BYTES_MAX`] bytes.
     UserId,
     OneOf(&'static [&'static str]),
+    /// A short word of lower-case letters, digits, `_` and `-`: a hint whose values grow with
+    /// each release of the clients and that reaches nothing but the answer's form.
+    Word,
     Flag,
     /// A whole number that is not negative.
     Count,
@@ -31,8 +34,9 @@ pub(crate) enum Shape {
     /// A text that the first shape allows, or a value of the second.
     TextOr(&'static Shape, &'static Shape),
     Object(&'static [Field]),
-    /// An object whose `type` selects its fields. Without a `type` it is of type `default`.
+    /// An object whose member `by` selects its fields. Without that member it is a `default`.
     Tagged {
+        by: &'static str,
         default: Option<&'static str>,
         variants: &'static [(&'static str, &'static [Field])],
     },
@@ -102,6 +106,10 @@ pub(crate) fn check(value: &Value, shape: &Shape) -> Result<(), Fault> {
         Shape::Name => bounded(value, 1, NAME_BYTES_MAX),
         Shape::UserId => bounded(value, 0, USER_ID_BYTES_MAX),
         Shape::OneOf(allowed) => one_of(text(value)?, allowed),
+        Shape::Word => is(
+            text(value).is_ok_and(is_word),
+            "must be a short lower-case word",
+        ),
         Shape::Flag => is(value.is_boolean(), "must be true or false"),
         Shape::Count => is(
             value.is_u64(),
@@ -121,7 +129,11 @@ pub(crate) fn check(value: &Value, shape: &Shape) -> Result<(), Fault> {
         Shape::List(item) => list(value, item),
         Shape::TextOr(words, other) => check(value, if value.is_string() { words } else { other }),
         Shape::Object(fields) => members(object(value)?, fields, None),
-        Shape::Tagged { default, variants } => tagged(object(value)?, *default, variants),
+        Shape::Tagged {
+            by,
+            default,
+            variants,
+        } => tagged(object(value)?, by, *default, variants),
     }
 }
 
@@ -154,6 +166,13 @@ fn bounded(value: &Value, min: usize, max: usize) -> Result<(), Fault> {
             "has {bytes} bytes; it must have {min} to {max}"
         )))
     }
+}
+
+fn is_word(text: &str) -> bool {
+    (1..=WORD_BYTES_MAX).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
 fn one_of(found: &str, allowed: &[&str]) -> Result<(), Fault> {
@@ -205,17 +224,18 @@ fn members(object: &Map<String, Value>, fields: &[Field], skip: Option<&str>) ->
 
 fn tagged(
     object: &Map<String, Value>,
+    by: &str,
     default: Option<&str>,
     variants: &[(&str, &[Field])],
 ) -> Result<(), Fault> {
-    let tag = match (object.get("type"), default) {
-        (Some(tag), _) => text(tag).map_err(|fault| fault.at("type"))?,
+    let tag = match (object.get(by), default) {
+        (Some(tag), _) => text(tag).map_err(|fault| fault.at(by))?,
         (None, Some(default)) => default,
-        (None, None) => return Err(Fault::here("is required").at("type")),
+        (None, None) => return Err(Fault::here("is required").at(by)),
     };
     match variants.iter().find(|(name, _)| *name == tag) {
-        Some((_, fields)) => members(object, fields, Some("type")),
-        None => Err(not_allowed(tag, variants.iter().map(|(name, _)| *name)).at("type")),
+        Some((_, fields)) => members(object, fields, Some(by)),
+        None => Err(not_allowed(tag, variants.iter().map(|(name, _)| *name)).at(by)),
     }
 }
 
@@ -225,6 +245,7 @@ mod tests {
     use serde_json::json;
 
     static INNER: Shape = Shape::Tagged {
+        by: "type",
         default: None,
         variants: &[("a", &[must("n", &Shape::Count)]), ("b", &[])],
     };
@@ -264,8 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn names_and_user_ids_are_accepted_at_their_limit_and_refused_one_past_it() {
+    fn words_names_and_user_ids_are_accepted_at_their_limit_and_refused_one_past_it() {
         for (shape, max) in [
+            (Shape::Word, WORD_BYTES_MAX),
             (Shape::Name, NAME_BYTES_MAX),
             (Shape::UserId, USER_ID_BYTES_MAX),
         ] {
@@ -273,5 +295,8 @@ mod tests {
             assert!(check(&json!("x".repeat(max + 1)), &shape).is_err());
         }
         assert!(check(&json!(""), &Shape::Name).is_err());
+        for bad in ["", "A", "a b", "https://e", "a.b"] {
+            assert!(check(&json!(bad), &Shape::Word).is_err(), "{bad}");
+        }
     }
 }
