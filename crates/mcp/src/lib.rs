@@ -15,6 +15,8 @@ mod fault;
 #[cfg(test)]
 mod fixture;
 mod frame;
+#[cfg(test)]
+mod histories;
 mod identity;
 pub mod limits;
 mod message;
