@@ -2,17 +2,24 @@
 
 #![forbid(unsafe_code)]
 
+mod chain;
 mod event;
 mod folder;
 mod journal;
 mod key;
+mod ledger;
 mod lend;
 pub mod limits;
+mod lines;
 mod note;
+mod read;
 mod record;
+mod run_files;
 mod tree;
+mod verify;
 mod writer;
 
+pub use chain::{Fault, FaultReason};
 pub use event::{
     ApprovalFact, CallDispatching, CallRefused, CallSettled, CallWithdrawn, CandidateIdentity,
     Client, CreatedFile, Custom, Event, FieldError, FileIdentity, FilePublicationFinished,
@@ -22,7 +29,12 @@ pub use event::{
 pub use folder::StorageError;
 pub use journal::{Journal, JournalError, Recorded};
 pub use key::{KeyError, ProjectKey, PublicKey, PublicKeyError, RunSigner};
+pub use ledger::{Ledger, LedgerError, LedgerEvent, LedgerReport, LedgerRun, Seal, read_ledger};
 pub use lend::CallJournal;
+pub use lines::Tail;
 pub use note::{Checkpoint, NoteError};
+pub use read::{ReadError, RunReader, read_run};
 pub use record::{RECORD_VERSION, Record, RecordError};
+pub use run_files::{RunFiles, RunFilesError, journal_path, ledger_path, runs_folder};
+pub use verify::{Report, Verdict, VerifyOptions, verify_file, verify_run};
 pub use writer::{Durability, JournalWriter, MemoryWriter, ProtectedJournal};

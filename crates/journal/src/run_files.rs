@@ -1,0 +1,194 @@
+//! A run's life on disk: its journal, its ledger lines, and the seals of runs that died.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use model::{Digest, RunId};
+
+use crate::folder::StorageError;
+use crate::journal::{Journal, JournalError};
+use crate::key::ProjectKey;
+use crate::ledger::{Ledger, LedgerError, Seal};
+use crate::note::Checkpoint;
+use crate::tree::CompactRange;
+use crate::verify::{Verdict, VerifyOptions, verify_file};
+use crate::writer::{ProtectedJournal, file_name};
+
+/// Why a run's files could not be made or ended.
+#[derive(Debug)]
+pub enum RunFilesError {
+    Storage(StorageError),
+    Journal(JournalError),
+    Ledger(LedgerError),
+    /// The journal of an earlier, dead run cannot be read to be sealed.
+    Seal {
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for RunFilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storage(StorageError::Exists { path }) => write!(
+                f,
+                "the run has a journal already (`{path}`); a run id is used once"
+            ),
+            Self::Storage(error) => error.fmt(f),
+            Self::Journal(error) => error.fmt(f),
+            Self::Ledger(error) => error.fmt(f),
+            Self::Seal { path, .. } => {
+                write!(
+                    f,
+                    "the journal `{}` of an earlier run cannot be read",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunFilesError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Storage(error) => error.source(),
+            Self::Journal(error) => error.source(),
+            Self::Ledger(error) => error.source(),
+            Self::Seal { source, .. } => Some(source),
+        }
+    }
+}
+
+/// The folder of the runs' journals, below a project's private folder.
+#[must_use]
+pub fn runs_folder(state: &Path) -> PathBuf {
+    state.join("governed")
+}
+
+/// The file of a run's journal.
+#[must_use]
+pub fn journal_path(state: &Path, run: RunId) -> PathBuf {
+    runs_folder(state).join(file_name(run))
+}
+
+/// The project's ledger.
+#[must_use]
+pub fn ledger_path(state: &Path) -> PathBuf {
+    state.join("ledger.jsonl")
+}
+
+/// The files of one run, from its start to its end. The file's lock is held as long as this or
+/// a handle on its journal lives.
+#[derive(Debug)]
+pub struct RunFiles {
+    journal: Journal,
+    ledger: Ledger,
+    path: PathBuf,
+}
+
+impl RunFiles {
+    /// Seals the project's dead runs, then creates the journal of `run` for `principal` below
+    /// `state` (the project's `.symbiont`, 0700). Nothing is recorded yet.
+    ///
+    /// # Errors
+    /// [`RunFilesError`]; a run that has a journal already is refused.
+    pub fn create(
+        state: &Path,
+        run: RunId,
+        principal: &str,
+        key: &ProjectKey,
+    ) -> Result<Self, RunFilesError> {
+        let mut ledger =
+            Ledger::open(&ledger_path(state), key.signer()).map_err(RunFilesError::Ledger)?;
+        seal_dead_runs(state, &mut ledger, key)?;
+        let writer =
+            ProtectedJournal::create(&runs_folder(state), run).map_err(RunFilesError::Storage)?;
+        let signer = Some(key.signer());
+        let journal = Journal::new(Box::new(writer), signer, run, principal.to_owned());
+        Ok(Self {
+            journal,
+            ledger,
+            path: journal_path(state, run),
+        })
+    }
+
+    #[must_use]
+    pub const fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The journal's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Enters the run in the ledger: after its first records, before its first dispatch.
+    ///
+    /// # Errors
+    /// [`RunFilesError`]; then nothing may be dispatched.
+    pub fn started(&mut self) -> Result<(), RunFilesError> {
+        let head = self.journal.checkpoint().map_err(RunFilesError::Journal)?;
+        self.ledger
+            .run_started(self.journal.run(), head)
+            .map_err(RunFilesError::Ledger)
+    }
+
+    /// Enters the terminal head in the ledger: after the journal has its `RunEnded`.
+    ///
+    /// # Errors
+    /// [`RunFilesError`].
+    pub fn ended(mut self) -> Result<Checkpoint, RunFilesError> {
+        let head = self.journal.checkpoint().map_err(RunFilesError::Journal)?;
+        self.ledger
+            .run_ended(self.journal.run(), head)
+            .map_err(RunFilesError::Ledger)?;
+        Ok(head)
+    }
+}
+
+/// Enters in the ledger what each open run without a live owner left, so that a later cut shows.
+fn seal_dead_runs(
+    state: &Path,
+    ledger: &mut Ledger,
+    key: &ProjectKey,
+) -> Result<(), RunFilesError> {
+    let mut seals = Vec::new();
+    for run in ledger.open_runs().map_err(RunFilesError::Ledger)? {
+        let path = journal_path(state, run);
+        let public_key = Some(key.public().clone());
+        let options = VerifyOptions {
+            public_key,
+            run: Some(run),
+            ..VerifyOptions::default()
+        };
+        match verify_file(&path, &options) {
+            Ok(report) if report.live => {}
+            Ok(report) => seals.push(Seal {
+                run,
+                checkpoint: report.checkpoint,
+                verdict: report.verdict,
+                file_bytes: report.file_bytes,
+                file_sha256: report.file_sha256,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => seals.push(gone(run)),
+            Err(source) => return Err(RunFilesError::Seal { path, source }),
+        }
+    }
+    ledger.seal(seals).map_err(RunFilesError::Ledger)
+}
+
+/// The seal of a run whose file is not there.
+fn gone(run: RunId) -> Seal {
+    Seal {
+        run,
+        checkpoint: Checkpoint {
+            size: 0,
+            root: CompactRange::default().root(),
+        },
+        verdict: Verdict::Truncated,
+        file_bytes: 0,
+        file_sha256: Digest::of(b""),
+    }
+}
