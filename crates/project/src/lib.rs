@@ -1,1 +1,37 @@
-//! placeholder
+//! The operator's files on disk: a project, its configuration, its private records, and the
+//! user's own configuration and trust.
+//!
+//! Everything here decides what an agent may do, so nothing is believed that somebody else
+//! could have written: owner, mode and links are judged on held handles before a byte is read.
+//! This crate reads no environment: the caller passes the user's folders in.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod diff;
+mod dirs;
+mod folder;
+pub mod limits;
+mod place;
+mod project;
+mod reader;
+mod scaffold;
+mod state;
+mod trust;
+
+pub use config::{
+    AgentExecutor, AgentSettings, Anchor, ApprovalSettings, ApprovalSurface, Config, ConfigError,
+    ContainerSettings, Credential, HostPath, InferenceSettings, KeyFileError, LimitSettings,
+    NamespaceRoot, NamespaceSettings, Provider, SandboxSettings, UserConfig, UserConfigError,
+    Volume, VolumeAccess, read_key_file,
+};
+pub use diff::unified_diff;
+pub use dirs::{ProjectId, ProjectIdError, UserDirs};
+pub use folder::{Folder, FolderError};
+pub use place::{UnsafePlace, UnsafeReason};
+pub use project::{
+    CONFIG_FILE, CONTROL_NAMES, ControlFile, Project, ProjectError, SearchEnd, Surface,
+};
+pub use scaffold::{ScaffoldError, scaffold};
+pub use state::{ProjectState, STATE_FOLDER, StateError};
+pub use trust::{ChangeKind, Changes, FileChange, Trust, TrustError, TrustStatus, UnusableRecord};

@@ -1,0 +1,298 @@
+//! `[agents.NAME]`: the contained agents.
+
+use std::collections::BTreeMap;
+
+use model::{AgentName, ToolName};
+
+use super::host_path::HostPath;
+use super::sandbox::SandboxSettings;
+use crate::limits::{
+    AGENTS_MAX, ALLOWED_TOOLS_MAX, COMMAND_WORDS_MAX, CPU_MILLI_MIN, ENVIRONMENT_MAX,
+    LABEL_BYTES_MAX, MEMORY_MIB_MIN, PIDS_MIN, TURNS_MAX, WORD_BYTES_MAX,
+};
+use crate::reader::{Entry, Table};
+
+/// One contained agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AgentSettings {
+    pub executor: AgentExecutor,
+    /// The program file: on the namespace tier on the host, in a container in the image.
+    pub program: Option<HostPath>,
+    /// A folder around the program that is shown with it.
+    pub program_root: Option<HostPath>,
+    pub env: BTreeMap<String, String>,
+    /// Each once, in the order of the file.
+    pub allowed_tools: Vec<ToolName>,
+    /// Whether a person must approve the launch.
+    pub human_approval: bool,
+    /// At most the tier's.
+    pub memory_mib: u64,
+    /// At most the tier's.
+    pub cpu_milli: u64,
+    /// At most the tier's.
+    pub pids: u64,
+    pub max_turns: Option<u64>,
+}
+
+/// How an agent is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentExecutor {
+    /// The program speaks Claude Code's command line.
+    ClaudeCode,
+    /// This argv, never empty; the task is in its environment.
+    Command { command: Vec<String> },
+}
+
+impl AgentExecutor {
+    /// As `executor` names it, and the action `tool_call::<executor>` of the launch.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude_code",
+            Self::Command { .. } => "command",
+        }
+    }
+}
+
+pub(super) fn read(
+    root: &Table<'_>,
+    sandbox: &SandboxSettings,
+) -> BTreeMap<AgentName, AgentSettings> {
+    let mut agents = BTreeMap::new();
+    let Some(table) = root.table("agents") else {
+        return agents;
+    };
+    let entries = table.named_entries();
+    if entries.len() > AGENTS_MAX {
+        let message = format!("`[agents]` has {} agents", entries.len());
+        table.fault(message, format!("at most {AGENTS_MAX} are allowed"));
+        return agents;
+    }
+    for (name, place, entry) in entries {
+        let name = AgentName::new(name)
+            .map_err(|error| entry.source().fault(place, error.to_string()))
+            .ok();
+        let settings = entry.table().and_then(|table| read_agent(table, sandbox));
+        if let (Some(name), Some(settings)) = (name, settings) {
+            agents.insert(name, settings);
+        }
+    }
+    agents
+}
+
+fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettings> {
+    let executor = read_executor(&table);
+    let program = table.entry("program");
+    if matches!(executor, Some(AgentExecutor::ClaudeCode)) && program.is_none() {
+        table.fault(
+            format!("`[{}]` has no `program`", table.name()),
+            "add: program = \"/path/to/claude\"",
+        );
+    }
+    let program = program.and_then(|entry| HostPath::read(&entry));
+    let program_root = read_program_root(&table, program.as_ref());
+    let env = table.entry("env").and_then(|entry| entry.table());
+    let env = env
+        .map(|table| read_environment(&table))
+        .unwrap_or_default();
+    let allowed_tools = table
+        .required("allowed_tools", "[\"TOOL\"]")
+        .map(|entry| read_tools(&entry))
+        .unwrap_or_default();
+    let human_approval = table
+        .entry("human_approval")
+        .and_then(|entry| entry.boolean());
+    let ceiling = sandbox.limits();
+    let lower = |key, low, high: u64, show: fn(u64) -> String| {
+        read_lower(&table, sandbox, key, (low, high), show)
+    };
+    let memory_mib = lower("memory_mib", MEMORY_MIB_MIN, ceiling.memory_mib, |n| {
+        n.to_string()
+    });
+    let cpu_milli = lower("cpus", CPU_MILLI_MIN, ceiling.cpu_milli, decimal);
+    let pids = lower("pids", PIDS_MIN, ceiling.pids, |n| n.to_string());
+    let max_turns = table
+        .entry("max_turns")
+        .and_then(|entry| entry.integer(1..=TURNS_MAX));
+    table.finish();
+    Some(AgentSettings {
+        executor: executor?,
+        program,
+        program_root,
+        env,
+        allowed_tools,
+        human_approval: human_approval.unwrap_or(false),
+        memory_mib,
+        cpu_milli,
+        pids,
+        max_turns,
+    })
+}
+
+fn decimal(milli: u64) -> String {
+    format!("{}.{:03}", milli / 1000, milli % 1000)
+}
+
+/// A limit that may only be lower than the tier's; without one the tier's holds.
+fn read_lower(
+    table: &Table<'_>,
+    sandbox: &SandboxSettings,
+    key: &'static str,
+    (low, ceiling): (u64, u64),
+    show: fn(u64) -> String,
+) -> u64 {
+    let Some(entry) = table.entry(key) else {
+        return ceiling;
+    };
+    let value = match key {
+        "cpus" => entry.thousandths(low..=crate::limits::CPU_MILLI_MAX),
+        _ => entry.integer(low..=u64::MAX >> 11),
+    };
+    match value {
+        Some(value) if value > ceiling => {
+            let tier = sandbox.tier.as_str();
+            entry.fault(
+                format!(
+                    "`{}` is {}, more than the {} of `[sandbox.{tier}]`",
+                    entry.name(),
+                    show(value),
+                    show(ceiling)
+                ),
+                format!("an agent may only lower it; raise {key} in [sandbox.{tier}] instead"),
+            );
+            ceiling
+        }
+        Some(value) => value,
+        None => ceiling,
+    }
+}
+
+fn read_executor(table: &Table<'_>) -> Option<AgentExecutor> {
+    let command = table.entry("command");
+    let entry = table.required("executor", "\"claude_code\" or \"command\"")?;
+    match (entry.text()?, command) {
+        ("claude_code", None) => Some(AgentExecutor::ClaudeCode),
+        ("claude_code", Some(command)) => {
+            command.fault(
+                "`command` does not go with the executor `claude_code`",
+                "remove it, or write executor = \"command\"",
+            );
+            None
+        }
+        ("command", Some(command)) => read_command(&command),
+        ("command", None) => {
+            entry.fault(
+                "the executor `command` needs a `command`",
+                "add: command = [\"python3\", \"agent.py\"]",
+            );
+            None
+        }
+        (other, _) => {
+            let message = format!("there is no executor `{}`", other.escape_debug());
+            entry.fault(message, "the executors are claude_code and command");
+            None
+        }
+    }
+}
+
+fn read_command(entry: &Entry<'_>) -> Option<AgentExecutor> {
+    let command = words(entry)?;
+    Some(AgentExecutor::Command { command })
+}
+
+/// The words of a command: at least one, and the first not empty.
+pub(super) fn words(entry: &Entry<'_>) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    for element in entry.list(COMMAND_WORDS_MAX) {
+        words.push(word(&element)?);
+    }
+    if words.first().is_none_or(String::is_empty) {
+        entry.fault(
+            format!("`{}` names no program", entry.name()),
+            "write a list like [\"python3\", \"agent.py\"]",
+        );
+        return None;
+    }
+    Some(words)
+}
+
+fn word(entry: &Entry<'_>) -> Option<String> {
+    let text = entry.text()?;
+    if text.contains('\0') || text.len() > WORD_BYTES_MAX {
+        entry.fault(
+            format!(
+                "`{}` has a NUL byte or more than {WORD_BYTES_MAX} bytes",
+                entry.name()
+            ),
+            "the kernel passes no such text to a program",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn read_program_root(table: &Table<'_>, program: Option<&HostPath>) -> Option<HostPath> {
+    let entry = table.entry("program_root")?;
+    let root = HostPath::read(&entry)?;
+    let inside = match (program, &root) {
+        (Some(HostPath::Absolute(program)), HostPath::Absolute(root)) => program.starts_with(root),
+        (Some(HostPath::Project(Some(_))), HostPath::Project(None)) => true,
+        (Some(HostPath::Project(Some(program))), HostPath::Project(Some(root))) => {
+            std::path::Path::new(program.as_str()).starts_with(root.as_str())
+        }
+        (None, _) => {
+            entry.fault(
+                "`program_root` without `program`",
+                "name the program inside it",
+            );
+            return None;
+        }
+        _ => false,
+    };
+    if !inside {
+        entry.fault(
+            "`program` does not lie in `program_root`",
+            "name a folder around the program",
+        );
+        return None;
+    }
+    Some(root)
+}
+
+/// A name that a shell could set: `[A-Za-z_][A-Za-z0-9_]*`.
+pub(super) fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && name.chars().all(word) && name.len() <= LABEL_BYTES_MAX
+}
+
+fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
+    let mut environment = BTreeMap::new();
+    let entries = table.named_entries();
+    if entries.len() > ENVIRONMENT_MAX {
+        let message = format!("`{}` has {} variables", table.name(), entries.len());
+        table.fault(message, format!("at most {ENVIRONMENT_MAX} are allowed"));
+        return environment;
+    }
+    for (name, place, entry) in entries {
+        if !is_variable(name) {
+            let message = format!("`{}` is no name of a variable", name.escape_debug());
+            entry.source().fault(place, message);
+        } else if let Some(value) = word(&entry) {
+            environment.insert(name.to_owned(), value);
+        }
+    }
+    environment
+}
+
+fn read_tools(entry: &Entry<'_>) -> Vec<ToolName> {
+    let mut tools = Vec::new();
+    for (text, element) in entry.distinct_texts(ALLOWED_TOOLS_MAX) {
+        match ToolName::new(text) {
+            Ok(tool) => tools.push(tool),
+            Err(error) => element.fault(error.to_string(), "write the name of a tool's manifest"),
+        }
+    }
+    tools
+}

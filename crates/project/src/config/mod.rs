@@ -1,0 +1,215 @@
+//! `symbiont.toml`: what the operator demands, parsed once into what can be relied on.
+//!
+//! A value of these types has passed its check: only [`Config::parse`] makes one.
+
+mod agents;
+mod host_path;
+mod inference;
+mod sandbox;
+mod user;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use model::{AgentName, SourceErrors};
+
+pub use agents::{AgentExecutor, AgentSettings};
+pub use host_path::HostPath;
+pub use inference::InferenceSettings;
+pub use sandbox::{
+    ContainerSettings, LimitSettings, NamespaceRoot, NamespaceSettings, SandboxSettings, Volume,
+    VolumeAccess,
+};
+pub use user::{
+    Anchor, Credential, KeyFileError, Provider, UserConfig, UserConfigError, read_key_file,
+};
+
+use crate::limits::{
+    APPROVAL_SECONDS_DEFAULT, APPROVAL_SECONDS_MAX, HOLDS_PER_HOUR_DEFAULT, HOLDS_PER_HOUR_MAX,
+    LABEL_BYTES_MAX,
+};
+use crate::reader::{Entry, Source, Table};
+
+/// The whole of a project's `symbiont.toml`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// A label of the operator's.
+    pub name: Option<String>,
+    /// `true` unless the operator says otherwise: no relaxation is possible.
+    pub production: bool,
+    pub sandbox: SandboxSettings,
+    pub agents: BTreeMap<AgentName, AgentSettings>,
+    pub inference: Option<InferenceSettings>,
+    pub approval: ApprovalSettings,
+}
+
+/// How people are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApprovalSettings {
+    /// In the order of the file; never empty, each once.
+    pub surfaces: Vec<ApprovalSurface>,
+    pub timeout_seconds: u64,
+    pub holds_per_hour: u64,
+}
+
+/// Where a held call is shown to a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ApprovalSurface {
+    /// The terminal of the run.
+    Terminal,
+    /// `symbi gate` in another terminal.
+    Gate,
+}
+
+impl ApprovalSurface {
+    pub const ALL: [Self; 2] = [Self::Terminal, Self::Gate];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Gate => "gate",
+        }
+    }
+}
+
+/// All faults of a `symbiont.toml`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    faults: SourceErrors,
+    tier_refused: bool,
+}
+
+impl ConfigError {
+    #[must_use]
+    pub const fn faults(&self) -> &SourceErrors {
+        &self.faults
+    }
+
+    /// Whether the file asks for an isolation that does not exist (exit 7, not 2).
+    #[must_use]
+    pub const fn tier_refused(&self) -> bool {
+        self.tier_refused
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.faults.fmt(f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<ConfigError> for SourceErrors {
+    fn from(error: ConfigError) -> Self {
+        error.faults
+    }
+}
+
+impl Config {
+    /// Parses the `text` of `file` (a name for messages).
+    ///
+    /// # Errors
+    /// [`ConfigError`] holds every fault with its place: unknown keys, wrong types, numbers
+    /// out of range, names given twice, an isolation that does not exist.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let source = Source::new(file, text);
+        let entries = source.parse();
+        let root = Table::root(&source, &entries);
+        let config = read(&root);
+        root.finish();
+        let tier_refused = source.marked();
+        source.finish().map_err(|faults| ConfigError {
+            faults,
+            tier_refused,
+        })?;
+        Ok(config)
+    }
+}
+
+fn read(root: &Table<'_>) -> Config {
+    let (name, production) = read_project(root);
+    let sandbox = sandbox::read(root);
+    Config {
+        name,
+        production,
+        agents: agents::read(root, &sandbox),
+        inference: inference::read(root),
+        approval: read_approval(root),
+        sandbox,
+    }
+}
+
+fn read_project(root: &Table<'_>) -> (Option<String>, bool) {
+    let Some(table) = root.table("project") else {
+        return (None, true);
+    };
+    let name = table.entry("name").and_then(|entry| label(&entry));
+    let production = table.entry("production").and_then(|entry| entry.boolean());
+    table.finish();
+    (name, production.unwrap_or(true))
+}
+
+/// Printable text of a length that fits a line.
+fn label(entry: &Entry<'_>) -> Option<String> {
+    let text = entry.text()?;
+    let printable = text.chars().all(|character| !character.is_control());
+    if text.trim().is_empty() || !printable || text.len() > LABEL_BYTES_MAX {
+        entry.fault(
+            format!("`{}` is empty, too long or not printable", entry.name()),
+            format!("write 1 to {LABEL_BYTES_MAX} bytes of printable text"),
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn read_approval(root: &Table<'_>) -> ApprovalSettings {
+    let mut settings = ApprovalSettings {
+        surfaces: ApprovalSurface::ALL.to_vec(),
+        timeout_seconds: APPROVAL_SECONDS_DEFAULT,
+        holds_per_hour: HOLDS_PER_HOUR_DEFAULT,
+    };
+    let Some(table) = root.table("approval") else {
+        return settings;
+    };
+    if let Some(entry) = table.entry("surfaces") {
+        settings.surfaces = read_surfaces(&entry);
+    }
+    let integer = |key, max| table.entry(key).and_then(|entry| entry.integer(1..=max));
+    if let Some(seconds) = integer("timeout_seconds", APPROVAL_SECONDS_MAX) {
+        settings.timeout_seconds = seconds;
+    }
+    if let Some(holds) = integer("holds_per_hour", HOLDS_PER_HOUR_MAX) {
+        settings.holds_per_hour = holds;
+    }
+    table.finish();
+    settings
+}
+
+fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {
+    let mut surfaces = Vec::new();
+    let names = entry.distinct_texts(ApprovalSurface::ALL.len());
+    if names.is_empty() {
+        entry.fault(
+            "`approval.surfaces` names no surface: nobody could be asked",
+            "write one or both of \"terminal\" and \"gate\", or leave the key out",
+        );
+    }
+    for (name, element) in names {
+        match ApprovalSurface::ALL
+            .iter()
+            .find(|surface| surface.as_str() == name)
+        {
+            Some(surface) => surfaces.push(*surface),
+            None => element.fault(
+                format!("`{}` is no approval surface", name.escape_debug()),
+                "the surfaces are \"terminal\" and \"gate\"",
+            ),
+        }
+    }
+    surfaces
+}

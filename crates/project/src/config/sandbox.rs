@@ -1,0 +1,448 @@
+//! `[sandbox]`: the isolation, its ceilings and its limits.
+
+use model::RelativePath;
+use worker::limits::{
+    CPU_MILLI_DEFAULT, MEMORY_MIB_DEFAULT, PIDS_DEFAULT, SCRATCH_BYTES_DEFAULT,
+    SCRATCH_FILE_BYTES_DEFAULT, STREAM_BYTES_DEFAULT, TIME_MS_DEFAULT,
+};
+use worker::{TierKind, WorkerRoot};
+
+use super::host_path::{HostPath, clean_absolute};
+use super::label;
+use crate::limits::{
+    CPU_MILLI_MAX, CPU_MILLI_MIN, EXECUTION_SECONDS_MAX, MEMORY_MIB_MAX, MEMORY_MIB_MIN, PIDS_MAX,
+    PIDS_MIN, SCRATCH_MIB_MAX, STREAM_BYTES_MAX, SYSTEM_FOLDERS_MAX, VOLUMES_MAX,
+};
+use crate::project::CONTROL_NAMES;
+use crate::reader::{Entry, Table};
+
+/// Tiers that a configuration can ask for.
+const TIERS: [TierKind; 3] = [TierKind::Namespace, TierKind::Docker, TierKind::Gvisor];
+const WORKING_DIR_DEFAULT: &str = "/workspace";
+/// Folders of the worker's own root, where no working directory can stand.
+const RESERVED_FOLDERS: [&str; 12] = [
+    "bin", "channel", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr",
+];
+
+/// The isolation that workers run in. Each tier has its own table; none inherits another's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SandboxSettings {
+    pub tier: TierKind,
+    /// Refuse limits that are only partly enforced.
+    pub require_enforced: bool,
+    /// Where `symbi-init` is, if not beside the executable.
+    pub init: Option<HostPath>,
+    pub namespace: NamespaceSettings,
+    /// Present where `tier` is `docker`.
+    pub docker: Option<ContainerSettings>,
+    /// Present where `tier` is `gvisor`.
+    pub gvisor: Option<ContainerSettings>,
+}
+
+impl SandboxSettings {
+    fn container(&self) -> Option<&ContainerSettings> {
+        match self.tier {
+            TierKind::Docker => self.docker.as_ref(),
+            TierKind::Gvisor => self.gvisor.as_ref(),
+            TierKind::Namespace | TierKind::Firecracker => None,
+        }
+    }
+
+    /// The limits of the chosen tier.
+    #[must_use]
+    pub fn limits(&self) -> &LimitSettings {
+        self.container()
+            .map_or(&self.namespace.limits, |container| &container.limits)
+    }
+
+    /// The file ceilings of the chosen tier.
+    #[must_use]
+    pub fn volumes(&self) -> &[Volume] {
+        self.container()
+            .map_or(&self.namespace.volumes, |container| &container.volumes)
+    }
+
+    /// The working directory of the chosen tier.
+    #[must_use]
+    pub fn working_dir(&self) -> &str {
+        self.container()
+            .map_or(&self.namespace.working_dir, |container| {
+                &container.working_dir
+            })
+    }
+}
+
+/// `[sandbox.namespace]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceSettings {
+    /// Absolute, inside the worker.
+    pub working_dir: String,
+    pub volumes: Vec<Volume>,
+    pub root: NamespaceRoot,
+    pub limits: LimitSettings,
+}
+
+/// What a namespace worker's root shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamespaceRoot {
+    /// The host's system folders, and these absolute ones besides.
+    System { also: Vec<String> },
+    /// A folder of the operator's.
+    Directory { path: HostPath },
+}
+
+impl NamespaceRoot {
+    /// As a descriptor holds it, given the project's folder.
+    #[must_use]
+    pub fn for_worker(&self, project: &std::path::Path) -> WorkerRoot {
+        match self {
+            Self::System { also } => WorkerRoot::System { also: also.clone() },
+            Self::Directory { path } => WorkerRoot::Directory {
+                path: path.resolve(project).to_string_lossy().into_owned(),
+            },
+        }
+    }
+}
+
+/// `[sandbox.docker]` and `[sandbox.gvisor]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ContainerSettings {
+    /// An image that is already there; never pulled.
+    pub image: String,
+    /// The engine's unix socket, if not the usual one.
+    pub socket: Option<HostPath>,
+    /// Absolute, inside the worker.
+    pub working_dir: String,
+    pub volumes: Vec<Volume>,
+    pub limits: LimitSettings,
+}
+
+/// Limits of one worker, in the units of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitSettings {
+    pub memory_mib: u64,
+    pub cpu_milli: u64,
+    pub pids: u64,
+    pub file_bytes: u64,
+    pub scratch_bytes: u64,
+    pub stream_bytes: u64,
+    pub time_ms: u64,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            memory_mib: MEMORY_MIB_DEFAULT,
+            cpu_milli: CPU_MILLI_DEFAULT,
+            pids: PIDS_DEFAULT,
+            file_bytes: SCRATCH_FILE_BYTES_DEFAULT,
+            scratch_bytes: SCRATCH_BYTES_DEFAULT,
+            stream_bytes: STREAM_BYTES_DEFAULT,
+            time_ms: TIME_MS_DEFAULT,
+        }
+    }
+}
+
+/// A ceiling: files below it can be granted to a call. Never a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Volume {
+    pub host: HostPath,
+    /// Absolute, inside the worker: the working directory or below it.
+    pub target: String,
+    /// The target as a grant names it; `None` is the working directory itself.
+    pub below: Option<RelativePath>,
+    pub access: VolumeAccess,
+}
+
+/// What may be granted below a ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeAccess {
+    /// Reading.
+    ReadOnly,
+    /// Reading, and creating new files.
+    ReadWrite,
+}
+
+pub(super) fn read(root: &Table<'_>) -> SandboxSettings {
+    let mut settings = SandboxSettings {
+        tier: TierKind::Namespace,
+        require_enforced: false,
+        init: None,
+        namespace: NamespaceSettings {
+            working_dir: WORKING_DIR_DEFAULT.to_owned(),
+            volumes: Vec::new(),
+            root: NamespaceRoot::System { also: Vec::new() },
+            limits: LimitSettings::default(),
+        },
+        docker: None,
+        gvisor: None,
+    };
+    let Some(table) = root.table("sandbox") else {
+        return settings;
+    };
+    let tier = table.entry("tier");
+    if let Some(kind) = tier.as_ref().and_then(read_tier) {
+        settings.tier = kind;
+    }
+    let require_enforced = table.entry("require_enforced");
+    settings.require_enforced = require_enforced.and_then(|e| e.boolean()).unwrap_or(false);
+    settings.init = table.entry("init").and_then(|entry| HostPath::read(&entry));
+    if let Some(namespace) = table.table("namespace") {
+        settings.namespace = read_namespace(namespace);
+    }
+    settings.docker = table.table("docker").and_then(read_container);
+    settings.gvisor = table.table("gvisor").and_then(read_container);
+    if let (Some(entry), TierKind::Docker | TierKind::Gvisor) = (tier, settings.tier) {
+        let name = settings.tier.as_str();
+        if table
+            .entry(if settings.tier == TierKind::Docker {
+                "docker"
+            } else {
+                "gvisor"
+            })
+            .is_none()
+        {
+            entry.fault(
+                format!("the tier `{name}` needs a table `[sandbox.{name}]`"),
+                format!("add: [sandbox.{name}] with image = \"NAME\""),
+            );
+        }
+    }
+    table.finish();
+    settings
+}
+
+fn read_tier(entry: &Entry<'_>) -> Option<TierKind> {
+    let name = entry.text()?;
+    let known = TIERS.into_iter().find(|tier| tier.as_str() == name);
+    if known.is_none() {
+        entry.source().mark();
+        let tiers = TIERS.map(TierKind::as_str).join(", ");
+        let message = match name {
+            "host" | "none" => format!("there is no tier `{name}`: a tool never runs unisolated"),
+            _ => format!("there is no tier `{}`", name.escape_debug()),
+        };
+        entry.fault(message, format!("the tiers are {tiers}"));
+    }
+    known
+}
+
+fn read_namespace(table: Table<'_>) -> NamespaceSettings {
+    let (working_dir, volumes) = read_files(&table);
+    let limits = read_limits(&table);
+    let system = table.entry("system");
+    let rootfs = table.entry("rootfs");
+    if let (Some(_), Some(rootfs)) = (&system, &rootfs) {
+        rootfs.fault(
+            "`system` and `rootfs` exclude each other",
+            "with a root of your own, put what `system` lists into it",
+        );
+    }
+    let directory = rootfs.and_then(|entry| HostPath::read(&entry));
+    let also = system.map(|entry| read_system(&entry)).unwrap_or_default();
+    table.finish();
+    NamespaceSettings {
+        working_dir,
+        volumes,
+        root: match directory {
+            Some(path) => NamespaceRoot::Directory { path },
+            None => NamespaceRoot::System { also },
+        },
+        limits,
+    }
+}
+
+fn read_system(entry: &Entry<'_>) -> Vec<String> {
+    let mut folders = Vec::new();
+    for (text, element) in entry.distinct_texts(SYSTEM_FOLDERS_MAX) {
+        match clean_absolute(text) {
+            Ok(()) => folders.push(text.to_owned()),
+            Err(error) => element.fault(
+                format!("`{}` is no system folder: {error}", text.escape_debug()),
+                "write an absolute path like \"/usr/local\"",
+            ),
+        }
+    }
+    folders
+}
+
+fn read_container(table: Table<'_>) -> Option<ContainerSettings> {
+    let image = table
+        .required("image", "\"NAME:TAG\"")
+        .and_then(|entry| label(&entry));
+    let socket = table
+        .entry("socket")
+        .and_then(|entry| HostPath::read(&entry));
+    let (working_dir, volumes) = read_files(&table);
+    let limits = read_limits(&table);
+    table.finish();
+    Some(ContainerSettings {
+        image: image?,
+        socket,
+        working_dir,
+        volumes,
+        limits,
+    })
+}
+
+fn read_limits(table: &Table<'_>) -> LimitSettings {
+    let integer = |key, low, high| table.entry(key).and_then(|entry| entry.integer(low..=high));
+    let defaults = LimitSettings::default();
+    let or = |read: Option<u64>, default| read.unwrap_or(default);
+    let cpus = table
+        .entry("cpus")
+        .and_then(|entry| entry.thousandths(CPU_MILLI_MIN..=CPU_MILLI_MAX));
+    let seconds = integer("max_execution_seconds", 1, EXECUTION_SECONDS_MAX);
+    let scratch_mib = integer("scratch_mib", 1, SCRATCH_MIB_MAX);
+    LimitSettings {
+        memory_mib: or(
+            integer("memory_mib", MEMORY_MIB_MIN, MEMORY_MIB_MAX),
+            defaults.memory_mib,
+        ),
+        cpu_milli: or(cpus, defaults.cpu_milli),
+        pids: or(integer("pids", PIDS_MIN, PIDS_MAX), defaults.pids),
+        file_bytes: defaults.file_bytes,
+        scratch_bytes: scratch_mib.map_or(defaults.scratch_bytes, |mib| mib << 20),
+        stream_bytes: or(
+            integer("max_output_bytes", 1, STREAM_BYTES_MAX),
+            defaults.stream_bytes,
+        ),
+        time_ms: seconds.map_or(defaults.time_ms, |seconds| seconds * 1000),
+    }
+}
+
+/// The working directory and the ceilings of a tier's table.
+fn read_files(table: &Table<'_>) -> (String, Vec<Volume>) {
+    let working_dir = table
+        .entry("working_dir")
+        .and_then(|entry| read_working_dir(&entry))
+        .unwrap_or_else(|| WORKING_DIR_DEFAULT.to_owned());
+    let mut volumes: Vec<Volume> = Vec::new();
+    let listed = table.entry("volumes").map(|entry| entry.list(VOLUMES_MAX));
+    for element in listed.unwrap_or_default() {
+        let Some(volume) = read_volume(&element, &working_dir) else {
+            continue;
+        };
+        if volumes.iter().any(|other| other.target == volume.target) {
+            element.fault(
+                format!("two volumes have the target `{}`", volume.target),
+                "give each volume a target of its own",
+            );
+        } else {
+            volumes.push(volume);
+        }
+    }
+    (working_dir, volumes)
+}
+
+fn read_working_dir(entry: &Entry<'_>) -> Option<String> {
+    let text = entry.text()?;
+    let shown = text.escape_debug();
+    if let Err(error) = clean_absolute(text) {
+        entry.fault(
+            format!("`{shown}` is no working directory: {error}"),
+            "write an absolute path like \"/workspace\"",
+        );
+        return None;
+    }
+    let first = text.split('/').nth(1).unwrap_or_default();
+    if RESERVED_FOLDERS.contains(&first) {
+        entry.fault(
+            format!("`{shown}` lies in `/{first}`, which belongs to the worker's own root"),
+            "write an absolute path like \"/workspace\"",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+const VOLUME_FORM: &str = "a volume is written HOST:TARGET:ro or HOST:TARGET:rw, like \
+                           \"./data:/workspace/data:ro\"";
+
+fn read_volume(entry: &Entry<'_>, working_dir: &str) -> Option<Volume> {
+    let text = entry.text()?;
+    let shown = text.escape_debug();
+    let fault = |message: String, help: &str| {
+        entry.fault(message, help);
+        None
+    };
+    let parts: Vec<&str> = text.split(':').collect();
+    let [host, target, access] = parts.as_slice() else {
+        return fault(format!("`{shown}` has not three parts"), VOLUME_FORM);
+    };
+    let access = match *access {
+        "ro" => VolumeAccess::ReadOnly,
+        "rw" => VolumeAccess::ReadWrite,
+        _ => {
+            return fault(
+                format!("`{shown}` ends neither in `:ro` nor in `:rw`"),
+                VOLUME_FORM,
+            );
+        }
+    };
+    let host = match HostPath::parse(host) {
+        Ok(host) => host,
+        Err(error) => {
+            return fault(
+                format!("the host part of `{shown}` is no path: {error}"),
+                "write ./NAME for a folder in the project, or /PATH",
+            );
+        }
+    };
+    if let Err(error) = clean_absolute(target) {
+        return fault(
+            format!("the target of `{shown}` is no path: {error}"),
+            VOLUME_FORM,
+        );
+    }
+    let Some(below) = below_working_dir(target, working_dir) else {
+        return fault(
+            format!("the target of `{shown}` is not below the working directory `{working_dir}`"),
+            "grants are relative to the working directory: no call could name a file there",
+        );
+    };
+    if access == VolumeAccess::ReadWrite
+        && let Some(name) = control_name(&host)
+    {
+        return fault(
+            format!("`{shown}` would make `{name}` of the project writable for tools"),
+            "name a folder without control files, like \"./out:/workspace/out:rw\"",
+        );
+    }
+    Some(Volume {
+        host,
+        target: (*target).to_owned(),
+        below,
+        access,
+    })
+}
+
+/// `Some(None)` is the working directory itself.
+#[expect(
+    clippy::option_option,
+    reason = "not below, itself, below are three answers"
+)]
+fn below_working_dir(target: &str, working_dir: &str) -> Option<Option<RelativePath>> {
+    if target == working_dir {
+        return Some(None);
+    }
+    let below = target.strip_prefix(working_dir)?.strip_prefix('/')?;
+    RelativePath::new(below).ok().map(Some)
+}
+
+/// The control file or folder that a host path holds or lies in, as far as its text tells.
+fn control_name(host: &HostPath) -> Option<&'static str> {
+    match host {
+        HostPath::Project(None) => CONTROL_NAMES.first().copied(),
+        HostPath::Project(Some(path)) => {
+            let first = path.components().next()?;
+            CONTROL_NAMES.into_iter().find(|name| *name == first)
+        }
+        HostPath::Absolute(_) => None,
+    }
+}

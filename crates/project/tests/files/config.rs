@@ -1,0 +1,524 @@
+//! `symbiont.toml` and the user's `config.toml`: what they say, and what is wrong with them.
+
+use std::path::Path;
+
+use model::{AgentName, ToolName};
+use project::{
+    AgentExecutor, Anchor, ApprovalSurface, Config, ConfigError, Credential, HostPath,
+    NamespaceRoot, UserConfig, VolumeAccess, limits,
+};
+use worker::TierKind;
+
+const WHOLE: &str = r#"
+[project]
+name = "demo"
+production = false
+[sandbox]
+tier = "namespace"
+require_enforced = true
+init = "/usr/lib/symbi/symbi-init"
+[sandbox.namespace]
+working_dir = "/workspace"
+volumes = ["./data:/workspace/data:ro", "/srv/out:/workspace/out:rw", "./:/workspace:ro"]
+memory_mib = 1024
+cpus = 1.5
+pids = 32
+max_execution_seconds = 10
+max_output_bytes = 65536
+scratch_mib = 16
+system = ["/usr/local"]
+[sandbox.docker]
+image = "tools:1"
+memory_mib = 256
+[sandbox.gvisor]
+image = "tools:1"
+socket = "/run/docker.sock"
+[agents.reviewer]
+executor = "claude_code"
+program = "/opt/claude/claude"
+program_root = "/opt/claude"
+allowed_tools = ["read_file", "grep_files"]
+human_approval = true
+memory_mib = 768
+cpus = 0.25
+pids = 20
+max_turns = 12
+[agents.script]
+executor = "command"
+command = ["python3", "agent.py"]
+env = { LANG = "C" }
+allowed_tools = []
+[managed_cli.inference]
+provider = "work"
+model = "some-model-1"
+max_requests = 3
+max_output_tokens = 100
+beta_headers = ["a-1", "b.2"]
+[approval]
+surfaces = ["gate"]
+timeout_seconds = 5
+holds_per_hour = 7
+"#;
+
+fn parse(text: &str) -> Config {
+    Config::parse("symbiont.toml", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn faults(text: &str) -> ConfigError {
+    Config::parse("symbiont.toml", text).expect_err(text)
+}
+
+fn message(text: &str) -> String {
+    faults(text).to_string()
+}
+
+#[test]
+fn a_whole_configuration_is_read_as_it_is_written() {
+    let config = parse(WHOLE);
+    assert_eq!(config.name.as_deref(), Some("demo"));
+    assert!(!config.production);
+    assert!(config.sandbox.require_enforced);
+    assert_eq!(config.sandbox.tier, TierKind::Namespace);
+    let limits = config.sandbox.limits();
+    assert_eq!(
+        (limits.memory_mib, limits.cpu_milli, limits.pids),
+        (1024, 1500, 32)
+    );
+    assert_eq!((limits.time_ms, limits.stream_bytes), (10_000, 65_536));
+    assert_eq!(
+        (limits.scratch_bytes, limits.file_bytes),
+        (16 << 20, 64 << 20)
+    );
+    let root = NamespaceRoot::System {
+        also: vec!["/usr/local".into()],
+    };
+    assert_eq!(config.sandbox.namespace.root, root);
+    let volumes = config.sandbox.volumes();
+    assert_eq!(
+        volumes[0].host.resolve(Path::new("/p")),
+        Path::new("/p/data")
+    );
+    assert_eq!(volumes[0].below.as_ref().unwrap().as_str(), "data");
+    assert_eq!(volumes[1].access, VolumeAccess::ReadWrite);
+    assert_eq!(
+        (&volumes[2].host, &volumes[2].below),
+        (&HostPath::Project(None), &None)
+    );
+    assert_eq!(
+        config.sandbox.docker.as_ref().unwrap().limits.memory_mib,
+        256
+    );
+    assert_eq!(
+        config.sandbox.gvisor.as_ref().unwrap().limits.memory_mib,
+        512
+    );
+    let reviewer = &config.agents[&AgentName::new("reviewer").unwrap()];
+    assert_eq!(reviewer.executor, AgentExecutor::ClaudeCode);
+    assert_eq!(
+        (reviewer.memory_mib, reviewer.cpu_milli, reviewer.pids),
+        (768, 250, 20)
+    );
+    assert!(reviewer.human_approval);
+    assert_eq!(reviewer.max_turns, Some(12));
+    assert_eq!(
+        reviewer.allowed_tools[1],
+        ToolName::new("grep_files").unwrap()
+    );
+    let script = &config.agents[&AgentName::new("script").unwrap()];
+    assert_eq!(script.executor.as_str(), "command");
+    assert_eq!(
+        (script.memory_mib, script.cpu_milli, script.pids),
+        (1024, 1500, 32)
+    );
+    assert_eq!(script.env["LANG"], "C");
+    let inference = config.inference.unwrap();
+    assert_eq!(
+        (inference.max_requests, inference.max_total_output_tokens),
+        (3, 300)
+    );
+    assert_eq!(inference.beta_headers, ["a-1", "b.2"]);
+    assert_eq!(config.approval.surfaces, [ApprovalSurface::Gate]);
+    assert_eq!(
+        (
+            config.approval.timeout_seconds,
+            config.approval.holds_per_hour
+        ),
+        (5, 7)
+    );
+}
+
+#[test]
+fn an_empty_configuration_has_the_documented_defaults() {
+    let config = parse("");
+    assert!(config.production && !config.sandbox.require_enforced);
+    assert_eq!(config.sandbox.tier, TierKind::Namespace);
+    assert_eq!(config.sandbox.working_dir(), "/workspace");
+    assert!(config.sandbox.volumes().is_empty() && config.agents.is_empty());
+    let limits = config.sandbox.limits();
+    assert_eq!(
+        (limits.memory_mib, limits.cpu_milli, limits.pids),
+        (512, 1000, 64)
+    );
+    assert_eq!((limits.time_ms, limits.stream_bytes), (30_000, 8 << 20));
+    assert_eq!(config.approval.timeout_seconds, 300);
+    assert_eq!(config.approval.surfaces, ApprovalSurface::ALL);
+}
+
+#[test]
+fn a_tier_uses_its_own_table_only() {
+    let config = parse(
+        "[sandbox]\ntier = \"docker\"\n[sandbox.namespace]\nmemory_mib = 64\n\
+         [sandbox.docker]\nimage = \"x\"\n",
+    );
+    assert_eq!(config.sandbox.limits().memory_mib, 512);
+    assert!(message("[sandbox]\ntier = \"docker\"\n").contains("needs a table `[sandbox.docker]`"));
+    let error = message("[sandbox.gvisor]\npids = 3\n");
+    assert!(
+        error.contains("`[sandbox.gvisor]` has no `image`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_tier_that_does_not_exist_is_told_from_other_faults() {
+    for name in ["host", "none", "vm", "Namespace", "firecracker"] {
+        let error = faults(&format!("[sandbox]\ntier = \"{name}\"\n"));
+        assert!(error.tier_refused(), "{name}");
+        let text = error.to_string();
+        assert!(
+            text.contains("the tiers are namespace, docker, gvisor"),
+            "{text}"
+        );
+    }
+    assert!(!faults("[sandbox]\ntier = 5\n").tier_refused());
+    assert!(!faults("[sandbox]\nteir = \"host\"\n").tier_refused());
+}
+
+#[test]
+fn numbers_hold_at_their_bounds_and_not_past_them() {
+    let mib = limits::MEMORY_MIB_MAX;
+    for (key, low, high) in [
+        ("memory_mib", limits::MEMORY_MIB_MIN, mib),
+        ("pids", limits::PIDS_MIN, limits::PIDS_MAX),
+        ("max_execution_seconds", 1, limits::EXECUTION_SECONDS_MAX),
+        ("max_output_bytes", 1, limits::STREAM_BYTES_MAX),
+        ("scratch_mib", 1, limits::SCRATCH_MIB_MAX),
+    ] {
+        for good in [low, high] {
+            parse(&format!("[sandbox.namespace]\n{key} = {good}\n"));
+        }
+        for bad in [
+            format!("{}", i128::from(low) - 1),
+            format!("{}", high + 1),
+            "-1".into(),
+        ] {
+            let error = message(&format!("[sandbox.namespace]\n{key} = {bad}\n"));
+            assert!(error.contains("out of range"), "{error}");
+        }
+    }
+    for good in ["0.01", "1024", "1024.0", "2"] {
+        parse(&format!("[sandbox.namespace]\ncpus = {good}\n"));
+    }
+    for bad in [
+        "0.009", "1024.001", "0", "-1.0", "0.0101", "nan", "inf", "1e2",
+    ] {
+        let error = message(&format!("[sandbox.namespace]\ncpus = {bad}\n"));
+        assert!(error.contains("out of range"), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn counted_lists_hold_at_their_bounds_and_not_past_them() {
+    let volumes = |count: usize| {
+        let list: Vec<String> = (0..count)
+            .map(|n| format!("\"/d:/workspace/{n}:ro\""))
+            .collect();
+        format!("[sandbox.namespace]\nvolumes = [{}]\n", list.join(","))
+    };
+    parse(&volumes(limits::VOLUMES_MAX));
+    assert!(message(&volumes(limits::VOLUMES_MAX + 1)).contains("at most 32 are allowed"));
+    let agents = |count: usize| -> String {
+        let agent = "executor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n";
+        (0..count)
+            .map(|n| format!("[agents.a{n}]\n{agent}"))
+            .collect()
+    };
+    assert_eq!(
+        parse(&agents(limits::AGENTS_MAX)).agents.len(),
+        limits::AGENTS_MAX
+    );
+    assert!(message(&agents(limits::AGENTS_MAX + 1)).contains("at most 64 are allowed"));
+}
+
+#[test]
+fn a_volume_that_no_call_could_use_or_that_is_dangerous_is_refused() {
+    for (volume, found) in [
+        ("./data:/workspace/data", "has not three parts"),
+        ("./data:/workspace/data:rx", "neither in `:ro` nor in `:rw`"),
+        (
+            "data:/workspace/data:ro",
+            "starts neither with `./` nor with `/`",
+        ),
+        ("../data:/workspace/data:ro", "starts neither"),
+        ("./a/../b:/workspace/data:ro", "`..` component"),
+        ("./data:workspace:ro", "the target of"),
+        (
+            "./data:/other:ro",
+            "not below the working directory `/workspace`",
+        ),
+        ("./data:/workspaces:ro", "not below the working directory"),
+        (
+            "./:/workspace:rw",
+            "`symbiont.toml` of the project writable",
+        ),
+        ("./tools:/workspace/t:rw", "`tools` of the project writable"),
+        (
+            "./policies/run:/workspace/t:rw",
+            "`policies` of the project writable",
+        ),
+        (
+            "./.symbiont:/workspace/t:rw",
+            "`.symbiont` of the project writable",
+        ),
+    ] {
+        let error = message(&format!("[sandbox.namespace]\nvolumes = [\"{volume}\"]\n"));
+        assert!(error.contains(found), "{volume}: {error}");
+    }
+    let error = message(
+        "[sandbox.namespace]\nvolumes = [\"./a:/workspace/x:ro\", \"./b:/workspace/x:rw\"]\n",
+    );
+    assert!(
+        error.contains("two volumes have the target `/workspace/x`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_working_directory_stands_apart_from_the_workers_own_root() {
+    for bad in ["/", "workspace", "/usr/x", "/proc", "/channel", "/a/../b"] {
+        let error = message(&format!("[sandbox.namespace]\nworking_dir = \"{bad}\"\n"));
+        assert!(error.contains("working"), "{error}");
+    }
+    assert_eq!(
+        parse("[sandbox.namespace]\nworking_dir = \"/tmp\"\n")
+            .sandbox
+            .working_dir(),
+        "/tmp"
+    );
+}
+
+#[test]
+fn an_agent_may_only_lower_its_tiers_limits() {
+    let agent = |line: &str| {
+        format!(
+            "[agents.a]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n{line}\n"
+        )
+    };
+    for good in ["memory_mib = 512", "cpus = 1", "pids = 64", "pids = 1"] {
+        parse(&agent(good));
+    }
+    for (bad, found) in [
+        (
+            "memory_mib = 513",
+            "is 513, more than the 512 of `[sandbox.namespace]`",
+        ),
+        ("cpus = 1.001", "is 1.001, more than the 1.000"),
+        ("pids = 65", "is 65, more than the 64"),
+        ("pids = 0", "out of range"),
+    ] {
+        let error = message(&agent(bad));
+        assert!(error.contains(found), "{error}");
+    }
+}
+
+#[test]
+fn an_agent_needs_a_program_its_executor_can_start() {
+    let agent = |text: &str| message(&format!("[agents.a]\nallowed_tools = []\n{text}\n"));
+    for (text, found) in [
+        ("", "has no `executor`"),
+        ("executor = \"codex\"", "there is no executor `codex`"),
+        ("executor = \"claude_code\"", "has no `program`"),
+        ("executor = \"command\"", "needs a `command`"),
+        ("executor = \"command\"\ncommand = []", "names no program"),
+        (
+            "executor = \"command\"\ncommand = [\"\"]",
+            "names no program",
+        ),
+        (
+            "executor = \"command\"\ncommand = [\"a\\u0000\"]",
+            "NUL byte",
+        ),
+        (
+            "executor = \"claude_code\"\nprogram = \"/a/b\"\ncommand = [\"x\"]",
+            "does not go with",
+        ),
+        (
+            "executor = \"claude_code\"\nprogram = \"/a/b\"\nprogram_root = \"/a/bc\"",
+            "does not lie in `program_root`",
+        ),
+        (
+            "executor = \"command\"\ncommand = [\"x\"]\nenv = { \"1A\" = \"x\" }",
+            "no name of a variable",
+        ),
+        (
+            "executor = \"command\"\ncommand = [\"x\"]\nenv = { A = 1 }",
+            "is an integer, but must be a string",
+        ),
+    ] {
+        let error = agent(text);
+        assert!(error.contains(found), "{text}: {error}");
+    }
+    let error = message(
+        "[agents.\"a b\"]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n",
+    );
+    assert!(error.contains("agent name has ` `"), "{error}");
+    let error = message(
+        "[agents.a]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = [\"t\", \"t\"]\n",
+    );
+    assert!(error.contains("names `t` twice"), "{error}");
+}
+
+#[test]
+fn the_inference_terms_are_bounded() {
+    let terms = |text: &str| {
+        let text = format!("[managed_cli.inference]\nprovider = \"w\"\nmodel = \"m\"\n{text}\n");
+        Config::parse("symbiont.toml", &text)
+    };
+    let config = terms("").unwrap().inference.unwrap();
+    assert_eq!((config.max_requests, config.max_output_tokens), (64, 8192));
+    assert_eq!(config.max_total_output_tokens, 64 * 8192);
+    for bad in [
+        "max_requests = 0",
+        "max_requests = 100001",
+        "max_output_tokens = 1000001",
+        "max_output_tokens = 10\nmax_total_output_tokens = 9",
+        "beta_headers = [\"a b\"]",
+        "beta_headers = [\"a,b\"]",
+        "beta_headers = [\"\"]",
+        "beta_headers = [\"a\", \"a\"]",
+        "base_url = \"https://h\"",
+    ] {
+        assert!(terms(bad).is_err(), "{bad}");
+    }
+    let error = message("[managed_cli.inference]\nmodel = \"m\"\nprovider = \"https://h\"\n");
+    assert!(error.contains("not a URL"), "{error}");
+}
+
+#[test]
+fn all_faults_of_a_file_are_reported_together_in_order() {
+    let error = faults("[sandbox]\ntier = 1\n[project]\nname = 2\n[approval]\nsurfaces = []\n");
+    let lines: Vec<usize> = error.faults().iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [2, 4, 6]);
+}
+
+#[test]
+fn ten_typical_mistakes_read_well() {
+    let mistakes = [
+        ("an unclosed string", "[project]\nname = \"demo\n"),
+        (
+            "a key given twice",
+            "[project]\nname = \"a\"\nname = \"b\"\n",
+        ),
+        ("a misspelt key", "[sandbox.namespace]\nmemory_mb = 512\n"),
+        ("a misspelt table", "[sanbox]\ntier = \"namespace\"\n"),
+        (
+            "a wrong type",
+            "[sandbox.namespace]\nmemory_mib = \"512\"\n",
+        ),
+        ("no isolation", "[sandbox]\ntier = \"none\"\n"),
+        ("a number out of range", "[sandbox.namespace]\npids = 0\n"),
+        (
+            "a volume without its mode",
+            "[sandbox.namespace]\nvolumes = [\"./data:/workspace/data\"]\n",
+        ),
+        (
+            "an agent with more than its tier",
+            "[agents.helper]\nexecutor = \"command\"\ncommand = [\"python3\", \"a.py\"]\n\
+             allowed_tools = [\"copy_csv\"]\nmemory_mib = 2048\n",
+        ),
+        (
+            "an agent that is half written",
+            "[agents.helper]\nexecutor = \"claude_code\"\n",
+        ),
+        (
+            "an unknown approval surface",
+            "[approval]\nsurfaces = [\"terminal\", \"mail\"]\n",
+        ),
+        (
+            "a key of the user's file",
+            "[managed_cli.inference]\nprovider = \"work\"\nmodel = \"m\"\napi_key_env = \"K\"\n",
+        ),
+    ];
+    let shown: String = mistakes
+        .iter()
+        .map(|(title, text)| format!("## {title}\n{}\n\n", message(text)))
+        .collect();
+    insta::assert_snapshot!("typical_mistakes", shown);
+}
+
+#[test]
+fn a_users_configuration_names_providers_and_anchors() {
+    let config = UserConfig::parse(
+        "config.toml",
+        "[providers.work]\nbase_url = \"https://api.example.com/\"\napi_key_file = \"/k\"\n\
+         [anchors.vault]\nfile = \"/var/log/anchor\"\n[anchors.log]\ncommand = [\"logger\", \"-t\"]\n",
+    )
+    .unwrap();
+    assert_eq!(config.providers["work"].base_url, "https://api.example.com");
+    assert_eq!(
+        config.providers["work"].credential,
+        Credential::File("/k".into())
+    );
+    assert_eq!(
+        config.anchors["vault"],
+        Anchor::File("/var/log/anchor".into())
+    );
+    let command = Anchor::Command(vec!["logger".into(), "-t".into()]);
+    assert_eq!(config.anchors["log"], command);
+}
+
+#[test]
+fn a_fault_of_the_users_configuration_never_shows_a_secret() {
+    let provider = "[providers.work]\nbase_url = \"https://h\"\n";
+    for text in [
+        "[providers.work]\nbase_url = \"https://me:hunter2@h\"\napi_key_env = \"K\"\n".to_owned(),
+        "[providers.work]\nbase_url = \"https://h?k=hunter2\"\napi_key_env = \"K\"\n".to_owned(),
+        format!("{provider}api_key = \"hunter2\"\n"),
+        format!("{provider}secret = \"hunter2\"\n"),
+        format!("{provider}api_key_env = \"sk-hunter2\"\n"),
+        format!("{provider}api_key_env = \"K\"\napi_key_file = \"hunter2\"\n"),
+        format!("{provider}api_key_file = \"hunter2\"\n"),
+        format!("{provider}api_key_env = \"hunter2\n"),
+        format!("{provider}api_key_env = hunter2\n"),
+        format!("{provider}api_key_env = [\n\"hunter2\"\n]\n"),
+        format!("{provider}api_key_env = \"\"\"\nhunter2\n\"\"\"\n"),
+        "[providers]\nwork = \"hunter2\"\n".to_owned(),
+        "[anchors.a]\ncommand = [\"\", \"hunter2\"]\n".to_owned(),
+        "[anchors.a]\nfile = \"hunter2\"\n".to_owned(),
+    ] {
+        let error = UserConfig::parse("config.toml", &text)
+            .expect_err(&text)
+            .to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+        assert!(error.contains("config.toml:"), "{error}");
+    }
+}
+
+#[test]
+fn mistakes_in_the_users_configuration_read_well() {
+    let mistakes = [
+        "[providers.work]\nbase_url = \"http://api.example.com\"\napi_key_env = \"K\"\n",
+        "[providers.work]\nbase_url = \"https://h\"\napi_key = \"sk-1\"\n",
+        "[providers.work]\nbase_url = \"https://h\"\n",
+        "[anchors.vault]\npath = \"/x\"\n",
+    ];
+    let shown: Vec<String> = mistakes
+        .iter()
+        .map(|text| {
+            UserConfig::parse("config.toml", text)
+                .expect_err(text)
+                .to_string()
+        })
+        .collect();
+    insta::assert_snapshot!("user_mistakes", shown.join("\n\n"));
+}
