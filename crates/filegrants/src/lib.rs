@@ -18,6 +18,8 @@ mod output;
 mod publish;
 mod refusal;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 pub use beneath::Obstacle;
 pub use broker::{FileAccessPlan, FileBroker, FileRequest};

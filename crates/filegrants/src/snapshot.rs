@@ -247,3 +247,86 @@ impl Chunk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::DirBuilderExt;
+
+    use super::*;
+    use crate::ceiling::Ceilings;
+    use crate::held::Anchors;
+
+    struct Scene {
+        folder: tempfile::TempDir,
+        ceiling: HeldCeiling,
+        staging: Staging,
+    }
+
+    fn scene() -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let staging = folder.path().join("staging");
+        fs::DirBuilder::new().mode(0o700).create(&staging).unwrap();
+        fs::create_dir(folder.path().join("data")).unwrap();
+        fs::write(folder.path().join("data/x"), [1; 4096]).unwrap();
+        let project = OwnedFd::from(File::open(folder.path()).unwrap());
+        let mut ceilings = Ceilings::parse(&["./data:/w:ro".to_owned()], "/w").unwrap();
+        let anchors = Anchors::hold(project).unwrap();
+        let ceiling = HeldCeiling::open(ceilings.0.remove(0), &anchors).unwrap();
+        Scene {
+            folder,
+            ceiling,
+            staging: Staging::open_ambient(&staging).unwrap(),
+        }
+    }
+
+    #[test]
+    fn growth_shrinkage_rewriting_and_a_new_link_while_reading_are_refused() {
+        type Change = fn(&Path);
+        let changes: [Change; 4] = [
+            |path| fs::write(path, [1; 4097]).unwrap(),
+            |path| fs::write(path, [1; 4095]).unwrap(),
+            |path| fs::write(path, [2; 4096]).unwrap(),
+            |path| fs::hard_link(path, path.with_extension("second")).unwrap(),
+        ];
+        for change in changes {
+            let scene = scene();
+            let input = Input::open("x", &scene.ceiling, 1 << 20).unwrap();
+            change(&scene.folder.path().join("data/x"));
+            let snapshot = input.snapshot(&scene.staging, &mut Chunk::new());
+            assert!(matches!(snapshot, Err(InputFault::Changed)));
+        }
+    }
+
+    #[test]
+    fn a_file_system_without_nameless_files_leaves_no_name_either() {
+        let scene = scene();
+        let (mut writer, mut reader) = scene.staging.nameless_file_by_unlink().unwrap();
+        assert_eq!(
+            fs::read_dir(scene.folder.path().join("staging"))
+                .unwrap()
+                .count(),
+            0
+        );
+        writer.write_all(b"bytes").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "bytes");
+        let stat = rustix::fs::fstat(&reader).unwrap();
+        assert_eq!((stat.st_mode & 0o777, beneath::links(&stat)), (0o400, 0));
+    }
+
+    #[test]
+    fn a_copy_stops_past_its_bound_and_hashes_what_it_copied() {
+        let copy = |max| {
+            let mut to = Vec::new();
+            let copied = Chunk::new().copy(&mut [5_u8; 10].as_slice(), &mut to, max);
+            (copied, to)
+        };
+        let (copied, to) = copy(10);
+        assert_eq!(copied.unwrap(), (10, Digest::of(&[5; 10])));
+        assert_eq!(to, [5; 10]);
+        assert!(matches!(copy(9).0, Err(CopyError::Longer)));
+    }
+}

@@ -1,0 +1,9 @@
+//! The broker as its callers meet it: real folders, real journals, real kills.
+
+mod fixture;
+mod grants;
+mod kills;
+mod mounts;
+mod outputs;
+mod publication;
+mod races;
