@@ -47,10 +47,10 @@ fn main() -> Result<(), Failure> {
     let large = format!(r#"{{"name":"tool_1","arguments":{{"pad":"{pad}"}}}}"#);
     let (times, bytes) = measure(&tools, "tools/call", &large)?;
     report("tools/call of 1 MiB text", times, bytes)?;
-    let zeros = "0,".repeat((1 << 19) - 200);
-    let wide = format!(r#"{{"name":"tool_1","arguments":{{"pad":[{zeros}0]}}}}"#);
+    let objects = r#"{"a":1},"#.repeat(8_000);
+    let wide = format!(r#"{{"name":"tool_1","arguments":{{"many":[{objects}0]}}}}"#);
     let (times, bytes) = measure(&tools, "tools/call", &wide)?;
-    report("tools/call of 1 MiB zeros", times, bytes)?;
+    report("tools/call of 8,000 objects", times, bytes)?;
     Ok(())
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use model::JsonObject;
 
 use crate::fault::{ErrorCode, Fault};
-use crate::frame::{Frames, TooLong};
+use crate::frame::{self, Frames, TooLong};
 use crate::identity::{ProgressToken, WireId};
-use crate::limits::{CALLS_OUTSTANDING_MAX, ConnectionLimits, FRAME_BYTES_MAX};
+use crate::limits::{CALLS_OUTSTANDING_MAX, ConnectionLimits, FRAME_BYTES_MAX, VALUE_BYTES};
 use crate::message::{Invalid, Message, Notification, Params, Request};
 use crate::outstanding::{Outstanding, Ticket};
 use crate::reply;
@@ -211,11 +211,12 @@ impl Connection {
             let max = self.limits.frames;
             return self.break_off(EndReason::TooManyFrames { max }, out);
         }
-        match Message::parse(frame) {
+        let values = frame::values(frame);
+        match Message::parse(frame, values) {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
                 let output = self
-                    .request(request, frame.len())
+                    .request(request, frame.len() + values * VALUE_BYTES)
                     .unwrap_or_else(|fault| self.refuse(Some(&id), &fault));
                 out.push(output);
             }
@@ -228,7 +229,7 @@ impl Connection {
         }
     }
 
-    fn request(&mut self, request: Request, frame_bytes: usize) -> Result<Output, Fault> {
+    fn request(&mut self, request: Request, memory_bytes: usize) -> Result<Output, Fault> {
         let Request { id, method, params } = request;
         if !self.spent.insert(id.clone()) {
             return Err(Fault::request("request id was used before"));
@@ -237,7 +238,7 @@ impl Connection {
             "ping" => Ok(self.send(reply::pong(&id))),
             "initialize" => self.initialize(&id, params),
             "tools/list" => self.list(&id, params),
-            "tools/call" => self.call(id, params, frame_bytes),
+            "tools/call" => self.call(id, params, memory_bytes),
             other => {
                 let message = format!("there is no method {}", quote(other));
                 Err(Fault::new(ErrorCode::MethodNotFound, &message))
@@ -267,12 +268,12 @@ impl Connection {
         Ok(self.send(frame))
     }
 
-    fn call(&mut self, id: WireId, params: Params, bytes: usize) -> Result<Output, Fault> {
+    fn call(&mut self, id: WireId, params: Params, memory_bytes: usize) -> Result<Output, Fault> {
         self.expect_complete()?;
         let params = params.into_call()?;
         let ticket = self
             .outstanding
-            .admit(id.clone(), params.progress_token.clone(), bytes)
+            .admit(id.clone(), params.progress_token.clone(), memory_bytes)
             .ok_or_else(|| {
                 let waiting = self.outstanding.len();
                 let message = format!(

@@ -42,9 +42,40 @@ impl Frames {
     }
 }
 
+/// How many JSON values `frame` has at most, counted without parsing it: all that makes room
+/// for a value outside a string. Up to its first fault a frame has no more.
+pub(crate) fn values(frame: &[u8]) -> usize {
+    let (mut count, mut in_string, mut escaped) = (1, false, false);
+    for byte in frame {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_strings_only() {
+        for (text, count) in [
+            ("", 1),
+            ("1", 1),
+            ("[]", 2),
+            ("[1,2]", 3),
+            (r#"{"a":1,"b":[{}]}"#, 5),
+            (r#"",[{\",[{""#, 1),
+            (r#"["\\",1]"#, 3),
+        ] {
+            assert_eq!(values(text.as_bytes()), count, "{text}");
+        }
+    }
 
     fn frames(chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, TooLong>> {
         let mut reader = Frames::default();

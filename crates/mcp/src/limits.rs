@@ -19,8 +19,12 @@ pub const WIRE_ID_BYTES_MAX: usize = 128;
 pub const WIRE_ID_INTEGER_MAX: i64 = (1 << 53) - 1;
 /// Most calls of one connection that wait for their answer.
 pub const CALLS_OUTSTANDING_MAX: usize = 64;
-/// Most bytes of the frames of those calls: parsed arguments take a multiple of it in memory.
-pub const CALLS_OUTSTANDING_BYTES_MAX: usize = 2 << 20;
+/// Most memory that the arguments of those calls may take, by [`VALUE_BYTES`] and their text.
+pub const CALLS_OUTSTANDING_BYTES_MAX: usize = 16 << 20;
+/// Most JSON values in one frame: small ones take a hundred times their text in memory.
+pub const FRAME_VALUES_MAX: usize = 16_384;
+/// What one parsed JSON value may take in memory: an object with one member is the worst.
+pub const VALUE_BYTES: usize = 640;
 /// Longest text of a tool's result, in bytes, its mark included.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Room for the mark of a text that was cut.
@@ -36,7 +40,9 @@ const ESCAPED_BYTES_MAX: usize = 6;
 const ENVELOPE_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(FRAME_BYTES_MAX <= CALL_BYTES_MAX);
-const _: () = assert!(FRAME_BYTES_MAX <= CALLS_OUTSTANDING_BYTES_MAX);
+// Any one call is taken while no other waits.
+const _: () =
+    assert!(FRAME_BYTES_MAX + FRAME_VALUES_MAX * VALUE_BYTES <= CALLS_OUTSTANDING_BYTES_MAX);
 // A result without structured content always fits into one frame.
 const _: () = assert!(
     (TEXT_BYTES_MAX + MESSAGE_BYTES_MAX + WIRE_ID_BYTES_MAX) * ESCAPED_BYTES_MAX

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::fault::{ErrorCode, Fault};
 use crate::identity::{ProgressToken, WireId};
-use crate::limits::FRAME_BYTES_MAX;
+use crate::limits::{FRAME_BYTES_MAX, FRAME_VALUES_MAX};
 use crate::revision::Revision;
 use crate::text::quote;
 
@@ -34,7 +34,7 @@ pub(crate) struct Notification {
     pub(crate) params: Params,
 }
 
-/// A frame that is no message, and the id to answer where it has a valid one.
+/// A frame that is no message or may not be taken, and the id to answer where it has a valid one.
 #[derive(Debug)]
 pub(crate) struct Invalid {
     pub(crate) id: Option<WireId>,
@@ -42,8 +42,13 @@ pub(crate) struct Invalid {
 }
 
 impl Message {
-    pub(crate) fn parse(frame: &[u8]) -> Result<Self, Invalid> {
+    /// Reads a frame that has `values` JSON values at most.
+    pub(crate) fn parse(frame: &[u8], values: usize) -> Result<Self, Invalid> {
         let nameless = |fault| Invalid { id: None, fault };
+        if values > FRAME_VALUES_MAX {
+            let message = format!("the frame has more than the {FRAME_VALUES_MAX} values allowed");
+            return Err(nameless(Fault::request(&message)));
+        }
         let value = parse_strict(frame, FRAME_BYTES_MAX)
             .map_err(|error| nameless(Fault::new(ErrorCode::Parse, &error.to_string())))?;
         let mut members = match value {

@@ -12,13 +12,13 @@ pub struct Ticket(u64);
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     handed_out: u64,
-    frame_bytes: usize,
+    memory_bytes: usize,
     calls: BTreeMap<Ticket, Call>,
 }
 
 #[derive(Debug)]
 struct Call {
-    frame_bytes: usize,
+    memory_bytes: usize,
     progress: u64,
     reader: Reader,
 }
@@ -35,22 +35,22 @@ enum Reader {
 }
 
 impl Outstanding {
-    /// Takes a call whose frame has `frame_bytes`, or `None` where too many wait already.
+    /// Takes a call whose arguments take `memory_bytes`, or `None` where too many wait already.
     pub(crate) fn admit(
         &mut self,
         id: WireId,
         progress_token: Option<ProgressToken>,
-        frame_bytes: usize,
+        memory_bytes: usize,
     ) -> Option<Ticket> {
-        let held = self.frame_bytes + frame_bytes;
+        let held = self.memory_bytes + memory_bytes;
         if self.calls.len() >= CALLS_OUTSTANDING_MAX || held > CALLS_OUTSTANDING_BYTES_MAX {
             return None;
         }
         let ticket = Ticket(self.handed_out);
         self.handed_out += 1;
-        self.frame_bytes = held;
+        self.memory_bytes = held;
         let call = Call {
-            frame_bytes,
+            memory_bytes,
             progress: 0,
             reader: Reader::Client { id, progress_token },
         };
@@ -70,7 +70,7 @@ impl Outstanding {
     /// The call has ended. The id to answer, where somebody reads the answer.
     pub(crate) fn settle(&mut self, ticket: Ticket) -> Option<WireId> {
         let call = self.calls.remove(&ticket)?;
-        self.frame_bytes -= call.frame_bytes;
+        self.memory_bytes -= call.memory_bytes;
         match call.reader {
             Reader::Client { id, .. } => Some(id),
             Reader::Nobody => None,
@@ -110,5 +110,38 @@ impl Outstanding {
     /// Calls that have not ended, withdrawn ones included.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(value: i64) -> WireId {
+        WireId::integer(value).unwrap()
+    }
+
+    #[test]
+    fn the_memory_of_waiting_calls_is_bounded_at_the_limit_and_one_byte_past_it() {
+        let mut outstanding = Outstanding::default();
+        let first = outstanding.admit(id(1), None, 1000).unwrap();
+        let rest = CALLS_OUTSTANDING_BYTES_MAX - 1000;
+        assert_eq!(outstanding.admit(id(2), None, rest + 1), None);
+        assert!(outstanding.admit(id(3), None, rest).is_some());
+        assert_eq!(outstanding.admit(id(4), None, 1), None);
+        assert_eq!(outstanding.settle(first), Some(id(1)));
+        assert!(outstanding.admit(id(5), None, 1000).is_some());
+    }
+
+    #[test]
+    fn a_withdrawn_call_holds_its_memory_until_it_has_ended() {
+        let mut outstanding = Outstanding::default();
+        let ticket = outstanding
+            .admit(id(1), None, CALLS_OUTSTANDING_BYTES_MAX)
+            .unwrap();
+        assert_eq!(outstanding.withdraw(&id(1)), Some(ticket));
+        assert_eq!(outstanding.admit(id(2), None, 1), None);
+        assert_eq!(outstanding.settle(ticket), None);
+        assert!(outstanding.admit(id(2), None, 1).is_some());
     }
 }

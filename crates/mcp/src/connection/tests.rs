@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fixture::{Client, code, end, object, parse, server, sole_frame, text, tool, withdrawn};
 use crate::limits::{
-    BROKER_FRAMES_MAX, CALLS_OUTSTANDING_BYTES_MAX, MESSAGE_BYTES_MAX, TEXT_BYTES_MAX,
-    WIRE_ID_BYTES_MAX, WIRE_ID_INTEGER_MAX,
+    BROKER_FRAMES_MAX, FRAME_VALUES_MAX, MESSAGE_BYTES_MAX, TEXT_BYTES_MAX, WIRE_ID_BYTES_MAX,
+    WIRE_ID_INTEGER_MAX,
 };
 use crate::revision::REVISIONS;
 
@@ -531,40 +531,34 @@ fn pipelined_calls_are_all_handed_out_up_to_the_bound_and_one_past_it_is_busy() 
 }
 
 #[test]
-fn the_bytes_of_waiting_calls_are_bounded_at_the_limit_and_one_past_it() {
-    let padded = |id: &str, bytes: usize| {
-        let frame = |pad: usize| {
-            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
-                   "params": {"name": "read_a", "arguments": {"pad": "x".repeat(pad)}}})
-            .to_string()
-        };
-        let text = frame(bytes - frame(0).len());
-        assert_eq!(text.len(), bytes);
-        text + "\n"
-    };
-    const SMALL: usize = 200;
-    const HALF: usize = CALLS_OUTSTANDING_BYTES_MAX / 2;
+fn a_frame_may_have_16384_values_and_one_more_is_an_invalid_request() {
     let mut client = Client::ready(NEWEST);
-    let outputs = client.raw(padded("a", HALF));
-    let [Output::Call(first)] = &outputs[..] else {
-        panic!("{outputs:?}")
+    let frame = |id: i64, zeros: usize| {
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
+               "params": {"name": "read_a", "arguments": {"many": vec![0; zeros]}}})
     };
-    assert!(matches!(
-        &client.raw(padded("b", HALF - SMALL))[..],
-        [Output::Call(_)]
-    ));
+    let other = frame::values(frame(1, 1).to_string().as_bytes()) - 1;
+    let call = client.frame(&frame(1, FRAME_VALUES_MAX - other));
+    assert!(matches!(&call[..], [Output::Call(_)]), "{call:?}");
+    let answer = sole_frame(&client.frame(&frame(2, FRAME_VALUES_MAX - other + 1)));
+    assert_eq!(code(&answer), -32600);
+    // Separators inside a text count nothing.
+    let text = json!({"name": "read_a", "arguments": {"csv": "a,b\",".repeat(100_000)}});
+    client.call(json!(3), text);
+}
+
+#[test]
+fn calls_that_would_take_too_much_memory_together_are_busy() {
+    let mut client = Client::ready(NEWEST);
+    let dense = json!({"name": "read_a", "arguments": {"many": vec![json!({"a": 1}); 8_000]}});
+    let first = client.call(json!(1), dense.clone());
     assert_eq!(
-        code(&sole_frame(&client.raw(padded("c", SMALL + 1)))),
+        code(&client.ask(json!(2), "tools/call", dense.clone())),
         -32000
     );
-    assert!(matches!(
-        &client.raw(padded("d", SMALL))[..],
-        [Output::Call(_)]
-    ));
-    let busy = client.ask(json!("e"), "tools/call", json!({"name": "read_a"}));
-    assert_eq!(code(&busy), -32000);
+    client.call(json!(3), json!({"name": "read_a"}));
     assert!(client.connection.answer(first.ticket, &text("x")).is_some());
-    client.call(json!("f"), json!({"name": "read_a"}));
+    client.call(json!(4), dense);
 }
 
 #[test]
