@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ceilings;
 mod config;
 mod diff;
 mod dirs;
@@ -19,6 +20,7 @@ mod scaffold;
 mod state;
 mod trust;
 
+pub use ceilings::CeilingError;
 pub use config::{
     AgentExecutor, AgentSettings, Anchor, ApprovalSettings, ApprovalSurface, Config, ConfigError,
     ContainerSettings, Credential, HostPath, InferenceSettings, KeyFileError, LimitSettings,

@@ -85,12 +85,16 @@ impl fmt::Display for UnsafePlace {
             UnsafeReason::Link => write!(
                 f,
                 "`{path}` is a symbolic link, which is not followed here\n  \
-                 help: put the file or folder itself there: rm {word}"
+                 help: remove the link and put the file or folder itself there: rm {word}"
             ),
-            UnsafeReason::NotFolder => write!(f, "`{path}` is not a folder\n  help: rm {word}"),
-            UnsafeReason::NotFile => {
-                write!(f, "`{path}` is not a regular file\n  help: rm -r {word}")
-            }
+            UnsafeReason::NotFolder => write!(
+                f,
+                "`{path}` is not a folder\n  help: move it away: mv {word} {word}.old"
+            ),
+            UnsafeReason::NotFile => write!(
+                f,
+                "`{path}` is not a regular file\n  help: move it away: mv {word} {word}.old"
+            ),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Range, RangeInclusive};
 
-use model::{SourceError, SourceErrors, nearest};
+use model::{SourceError, SourceErrors, Untrusted, nearest};
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -44,7 +44,11 @@ impl<'a> Source<'a> {
             Ok(table) => table.into_inner(),
             Err(error) => {
                 let place = error.span().unwrap_or(0..0);
-                let message = error.message().trim().replace('\n', "; ");
+                let mut message = error.message().trim().replace('\n', "; ");
+                if message == "duplicate key" {
+                    let key = self.text.get(place.clone()).unwrap_or_default();
+                    message = format!("the key `{}` is given twice", key.escape_debug());
+                }
                 self.fault(place, message);
                 DeTable::new()
             }
@@ -130,9 +134,11 @@ impl<'s> Table<'s> {
         &self.name
     }
 
+    /// The dotted name of a key, safe to show.
     fn full(&self, key: &str) -> String {
+        let key = Untrusted::new(key).escaped();
         if self.name.is_empty() {
-            key.to_owned()
+            key
         } else {
             format!("{}.{key}", self.name)
         }
@@ -240,9 +246,19 @@ impl<'s> Entry<'s> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
+        let quoted = self.value.get_ref().as_str().filter(|text| {
+            let number = text.parse::<f64>().is_ok_and(f64::is_finite);
+            self.source.values_shown
+                && wanted != "a list"
+                && (number || text.parse::<bool>().is_ok())
+        });
+        let help = match quoted {
+            Some(text) => format!("write it without quotes: {text}"),
+            None => format!("write it like {example}"),
+        };
         self.fault(
             format!("`{}` is {found}, but must be {wanted}", self.name),
-            format!("write it like {example}"),
+            help,
         );
     }
 

@@ -34,9 +34,9 @@ pub struct SandboxSettings {
     /// Where `symbi-init` is, if not beside the executable.
     pub init: Option<HostPath>,
     pub namespace: NamespaceSettings,
-    /// Present where `tier` is `docker`.
+    /// Present at least where `tier` is `docker`.
     pub docker: Option<ContainerSettings>,
-    /// Present where `tier` is `gvisor`.
+    /// Present at least where `tier` is `gvisor`.
     pub gvisor: Option<ContainerSettings>,
 }
 
@@ -195,24 +195,23 @@ pub(super) fn read(root: &Table<'_>) -> SandboxSettings {
     if let Some(namespace) = table.table("namespace") {
         settings.namespace = read_namespace(namespace);
     }
-    settings.docker = table.table("docker").and_then(read_container);
-    settings.gvisor = table.table("gvisor").and_then(read_container);
-    if let (Some(entry), TierKind::Docker | TierKind::Gvisor) = (tier, settings.tier) {
+    let docker = table.entry("docker");
+    let gvisor = table.entry("gvisor");
+    let missing = match settings.tier {
+        TierKind::Docker => docker.is_none(),
+        TierKind::Gvisor => gvisor.is_none(),
+        TierKind::Namespace | TierKind::Firecracker => false,
+    };
+    if let (Some(entry), true) = (tier, missing) {
         let name = settings.tier.as_str();
-        if table
-            .entry(if settings.tier == TierKind::Docker {
-                "docker"
-            } else {
-                "gvisor"
-            })
-            .is_none()
-        {
-            entry.fault(
-                format!("the tier `{name}` needs a table `[sandbox.{name}]`"),
-                format!("add: [sandbox.{name}] with image = \"NAME\""),
-            );
-        }
+        entry.fault(
+            format!("the tier `{name}` needs a table `[sandbox.{name}]`"),
+            format!("add: [sandbox.{name}] with image = \"NAME\""),
+        );
     }
+    let container = |entry: Option<Entry<'_>>| entry?.table().and_then(read_container);
+    settings.docker = container(docker);
+    settings.gvisor = container(gvisor);
     table.finish();
     settings
 }

@@ -7,6 +7,7 @@ use project::{
     AgentExecutor, Anchor, ApprovalSurface, Config, ConfigError, Credential, HostPath,
     NamespaceRoot, UserConfig, VolumeAccess, limits,
 };
+use proptest::prelude::*;
 use worker::TierKind;
 
 const WHOLE: &str = r#"
@@ -131,6 +132,11 @@ fn a_whole_configuration_is_read_as_it_is_written() {
         (1024, 1500, 32)
     );
     assert_eq!(script.env["LANG"], "C");
+}
+
+#[test]
+fn the_terms_of_people_and_providers_are_read_as_they_are_written() {
+    let config = parse(WHOLE);
     let inference = config.inference.unwrap();
     assert_eq!(
         (inference.max_requests, inference.max_total_output_tokens),
@@ -521,4 +527,40 @@ fn mistakes_in_the_users_configuration_read_well() {
         })
         .collect();
     insta::assert_snapshot!("user_mistakes", shown.join("\n\n"));
+}
+
+#[test]
+fn a_name_in_a_message_cannot_write_to_the_terminal() {
+    let error = message("[agents.\"a\\u001b[2J\"]\nmemory_mib = 1\n");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+    let error = message("[project]\n\"\\u001b[2J\" = 1\n");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn a_deeply_nested_text_is_an_error_and_no_crash() {
+    let error = message(&format!("x = {}", "[".repeat(200_000)));
+    assert!(error.contains("symbiont.toml:1:"), "{error}");
+    let error = message(&format!("x{} = 1", ".x".repeat(200_000)));
+    assert!(error.contains("symbiont.toml:1:"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in any::<String>()) {
+        let _ = Config::parse("symbiont.toml", &text);
+        let _ = UserConfig::parse("config.toml", &text);
+    }
+
+    #[test]
+    fn no_damage_to_a_right_text_makes_the_reader_panic(
+        at in 0..WHOLE.len(), cut in 0..40_usize, put in "[ -~\n]{0,8}",
+    ) {
+        let end = (at + cut).min(WHOLE.len());
+        let text = format!("{}{put}{}", &WHOLE[..at], &WHOLE[end..]);
+        if let Err(error) = Config::parse("symbiont.toml", &text) {
+            prop_assert!(error.faults().iter().count() > 0);
+            prop_assert!(error.to_string().contains("symbiont.toml:"));
+        }
+    }
 }
