@@ -187,6 +187,12 @@ impl Connection {
         Some(self.sent(frame))
     }
 
+    /// A frame has begun and its line feed has not come: the client may be given a deadline.
+    #[must_use]
+    pub fn is_inside_frame(&self) -> bool {
+        self.frames.pending() > 0
+    }
+
     /// Bytes that the client sent.
     #[must_use]
     pub const fn bytes_in(&self) -> u64 {

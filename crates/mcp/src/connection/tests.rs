@@ -847,6 +847,16 @@ fn end_of_input_inside_a_frame_ends_the_connection_without_further_answers() {
 }
 
 #[test]
+fn the_owner_sees_that_a_frame_has_begun() {
+    let mut client = Client::silent();
+    assert!(!client.connection.is_inside_frame());
+    client.raw("{}\n{");
+    assert!(client.connection.is_inside_frame());
+    client.raw("}\n");
+    assert!(!client.connection.is_inside_frame());
+}
+
+#[test]
 fn traffic_is_counted_both_ways_to_the_byte() {
     let mut client = Client::silent();
     let mut sent = 0;
