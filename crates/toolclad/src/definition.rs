@@ -87,6 +87,27 @@ fn property(argument: &ArgumentSpec) -> Map<String, Value> {
             describe_text(rules, &mut schema);
             notes.push("A relative path.".into());
         }
+        Kind::LiteralText { .. } => string(&mut schema),
+        Kind::Duration { bounds } => {
+            string(&mut schema);
+            notes.push("A duration like `90s`, `5m` or `1h30m`.".into());
+            let seconds = bounds.min.map(|min| format!("At least {min} s."));
+            notes.extend(seconds);
+            notes.extend(bounds.max.map(|max| format!("At most {max} s.")));
+        }
+        Kind::IpAddress { .. } => {
+            string(&mut schema);
+            notes.push("An IPv4 or IPv6 address.".into());
+        }
+        Kind::Cidr { .. } => {
+            string(&mut schema);
+            notes.push("A network like `10.0.1.0/24`.".into());
+        }
+        Kind::Url { schemes, .. } => {
+            string(&mut schema);
+            schema.insert("format".into(), "uri".into());
+            notes.push(format!("A URL with the scheme {}.", schemes.join(" or ")));
+        }
     }
     if let Some(default) = &argument.default {
         schema.insert("default".into(), json_value(default));
@@ -97,8 +118,12 @@ fn property(argument: &ArgumentSpec) -> Map<String, Value> {
     schema
 }
 
-fn describe_text(rules: &TextRules, schema: &mut Map<String, Value>) {
+fn string(schema: &mut Map<String, Value>) {
     schema.insert("type".into(), "string".into());
+}
+
+fn describe_text(rules: &TextRules, schema: &mut Map<String, Value>) {
+    string(schema);
     if let Some(pattern) = rules
         .pattern
         .as_ref()

@@ -4,9 +4,11 @@ use model::{ArgumentValue, Decimal, RelativePath};
 use serde_json::Value;
 
 use crate::contract::PolicyType;
-use crate::hygiene::{self, Allowance};
-use crate::limits::VALUE_BYTES_MAX;
+use crate::hygiene::{self, Allowance, CharacterClass};
+use crate::limits::{LITERAL_TEXT_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::network::{self, TargetFault};
 use crate::pattern::Pattern;
+use crate::url;
 use crate::value::ValueFault;
 
 /// A value as a call or a manifest's `default` spells it.
@@ -104,14 +106,37 @@ pub(crate) enum Kind {
         allowed: Vec<String>,
     },
     Path(TextRules),
+    /// Data as it is, without NUL. `-` may begin it only where the manifest says so.
+    LiteralText {
+        leading_dash: bool,
+    },
+    /// Whole seconds.
+    Duration {
+        bounds: Bounds<i64>,
+    },
+    IpAddress {
+        block_internal: bool,
+    },
+    Cidr {
+        block_internal: bool,
+    },
+    Url {
+        schemes: Vec<String>,
+        block_internal: bool,
+    },
 }
 
 impl Kind {
     /// How policy sees the values.
     pub(crate) const fn policy_type(&self) -> PolicyType {
         match self {
-            Self::Text(_) | Self::Enum { .. } | Self::Path(_) => PolicyType::Text,
-            Self::Integer { .. } => PolicyType::Integer,
+            Self::Text(_)
+            | Self::Enum { .. }
+            | Self::Path(_)
+            | Self::LiteralText { .. }
+            | Self::Url { .. } => PolicyType::Text,
+            Self::Integer { .. } | Self::Duration { .. } => PolicyType::Integer,
+            Self::IpAddress { .. } | Self::Cidr { .. } => PolicyType::IpAddress,
             Self::Number { .. } => PolicyType::Decimal,
             Self::Boolean => PolicyType::Boolean,
         }
@@ -120,21 +145,33 @@ impl Kind {
     /// Checks one value.
     pub(crate) fn check(&self, given: &Given<'_>) -> Result<Checked, ValueFault> {
         match self {
-            Self::Text(rules) => {
-                let text = text_of(given, "a string")?;
-                rules.check(text)?;
-                Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
-            }
+            Self::Text(rules) => check_text(given, |text| rules.check(text)),
             Self::Integer { bounds, allowance } => check_integer(given, bounds, *allowance),
             Self::Number { bounds, allowance } => check_number(given, bounds, *allowance),
             Self::Boolean => check_boolean(given),
             Self::Enum { allowed } => check_enum(given, allowed),
-            Self::Path(rules) => {
-                let text = text_of(given, "a string")?;
+            Self::Path(rules) => check_text(given, |text| {
                 rules.check(text)?;
-                RelativePath::new(text).map_err(ValueFault::Path)?;
-                Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
+                RelativePath::new(text).map(drop).map_err(ValueFault::Path)
+            }),
+            Self::LiteralText { leading_dash } => {
+                check_text(given, |text| check_literal_text(text, *leading_dash))
             }
+            Self::Duration { bounds } => check_duration(given, bounds),
+            Self::IpAddress { block_internal } => {
+                check_target(given, |text| network::check_address(text, *block_internal))
+            }
+            Self::Cidr { block_internal } => {
+                check_target(given, |text| network::check_network(text, *block_internal))
+            }
+            Self::Url {
+                schemes,
+                block_internal,
+            } => check_text(given, |text| {
+                bounded(text, VALUE_BYTES_MAX)?;
+                hygiene::check(text, URL_ALLOWANCE)?;
+                url::check_url(text, schemes, *block_internal).map_err(ValueFault::Target)
+            }),
         }
     }
 }
@@ -160,6 +197,82 @@ fn text_of<'g>(given: &'g Given<'_>, expected: &'static str) -> Result<&'g str, 
             found: other.found(),
         }),
     }
+}
+
+/// What the syntax of a URL needs; [`url::check_url`] says where.
+const URL_ALLOWANCE: Allowance = Allowance {
+    leading_dash: false,
+    space: false,
+    syntax: "?&#~[]",
+};
+
+fn check_text(
+    given: &Given<'_>,
+    check: impl FnOnce(&str) -> Result<(), ValueFault>,
+) -> Result<Checked, ValueFault> {
+    let text = text_of(given, "a string")?;
+    check(text)?;
+    Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
+}
+
+fn check_target(
+    given: &Given<'_>,
+    check: impl FnOnce(&str) -> Result<(), TargetFault>,
+) -> Result<Checked, ValueFault> {
+    let text = text_of(given, "a string")?;
+    bounded(text, VALUE_BYTES_MAX)?;
+    hygiene::check(text, Allowance::default())?;
+    check(text).map_err(ValueFault::Target)?;
+    Ok(Checked::plain(ArgumentValue::IpAddress(text.to_owned())))
+}
+
+fn check_literal_text(text: &str, leading_dash: bool) -> Result<(), ValueFault> {
+    bounded(text, LITERAL_TEXT_BYTES_MAX)?;
+    if let Some(sign @ ('-' | '+')) = text.chars().next()
+        && !leading_dash
+    {
+        return Err(ValueFault::LeadingSign { sign });
+    }
+    match text.chars().position(|character| character == '\0') {
+        Some(index) => Err(ValueFault::Character {
+            character: '\0',
+            class: CharacterClass::Control,
+            position: index + 1,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// `1h30m`, `90s`, `45`: hours, minutes and seconds in this order, each at most once.
+fn check_duration(given: &Given<'_>, bounds: &Bounds<i64>) -> Result<Checked, ValueFault> {
+    const EXPECTED: &str = "a duration like `90`, `90s`, `5m` or `1h30m`";
+    let text = digits_of(given, EXPECTED, Allowance::default())?;
+    let seconds = duration_seconds(text).ok_or(ValueFault::Syntax { expected: EXPECTED })?;
+    let used = bounds.apply(seconds)?;
+    Ok(Checked {
+        value: ArgumentValue::Integer(used),
+        clamped: (used != seconds).then_some(ArgumentValue::Integer(seconds)),
+    })
+}
+
+fn duration_seconds(text: &str) -> Option<i64> {
+    let number = |digits: &str| {
+        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let leading_zero = digits.len() > 1 && digits.starts_with('0');
+        (plain && !leading_zero).then(|| digits.parse::<i64>().ok())?
+    };
+    if let Some(seconds) = number(text) {
+        return Some(seconds);
+    }
+    let mut seconds: i64 = 0;
+    let mut rest = text;
+    for (unit, length) in [('h', 3600), ('m', 60), ('s', 1)] {
+        if let Some((digits, after)) = rest.split_once(unit) {
+            seconds = number(digits)?.checked_mul(length)?.checked_add(seconds)?;
+            rest = after;
+        }
+    }
+    (rest.is_empty() && !text.is_empty()).then_some(seconds)
 }
 
 /// A number's spelling: a JSON number, or a string of the same digits.

@@ -22,7 +22,7 @@ pub const PATTERN_PROGRAM_BYTES_MAX: usize = 1 << 20;
 pub const VALUE_BYTES_MAX: usize = 4096;
 /// Longest value of a `literal_text` argument, in bytes.
 pub const LITERAL_TEXT_BYTES_MAX: usize = 32 << 10;
-/// Longest `duration`, in seconds: a year.
+/// Longest `duration`, in seconds: a leap year.
 pub const DURATION_SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
 /// Most elements of `exec`.
 pub const EXEC_ELEMENTS_MAX: usize = 256;

@@ -4,6 +4,8 @@
 mod arguments;
 mod command;
 mod filesystem;
+mod kinds;
+mod spreads;
 
 use model::{Digest, OutputFormat, RiskTier, SourceError, SourceErrors, ToolName, Untrusted};
 use serde_spanned::Spanned;
@@ -383,7 +385,7 @@ fn read_cpus(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<u64> 
     const CPUS_MAX: u64 = 1024;
     const TENTHS_OF_MILLI: u64 = 10;
     let (_, value) = section.entry("cpus")?;
-    let scaled = arguments::decimal_of(value.get_ref())
+    let scaled = kinds::decimal_of(value.get_ref())
         .and_then(|number| u64::try_from(number.scaled()).ok())
         .filter(|scaled| scaled % TENTHS_OF_MILLI == 0)
         .map(|scaled| scaled / TENTHS_OF_MILLI)

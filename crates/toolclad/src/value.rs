@@ -5,6 +5,7 @@ use std::fmt;
 use model::{DecimalError, PathError};
 
 use crate::hygiene::{CharacterClass, name};
+use crate::network::TargetFault;
 use crate::reader::listed;
 
 /// Why a value is not accepted. Names characters and positions; never echoes a control character.
@@ -44,6 +45,7 @@ pub enum ValueFault {
     },
     Number(DecimalError),
     Path(PathError),
+    Target(TargetFault),
 }
 
 impl fmt::Display for ValueFault {
@@ -81,6 +83,7 @@ impl fmt::Display for ValueFault {
             Self::Pattern { pattern } => write!(f, "does not match the pattern {pattern}"),
             Self::Number(error) => write!(f, "is not accepted: {error}"),
             Self::Path(error) => write!(f, "is not accepted: {error}"),
+            Self::Target(fault) => fault.fmt(f),
         }
     }
 }

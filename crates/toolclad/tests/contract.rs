@@ -1,5 +1,7 @@
 //! What a manifest says, what it may not say, and what a bound call becomes.
 
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
+
 use model::{ArgumentName, ArgumentValue, JsonObject, RiskTier, ToolName};
 use serde_json::{Value, json};
 use toolclad::{BindError, BoundCall, Contract, ContractSet, PolicyType, limits};
@@ -215,7 +217,6 @@ fn what_is_not_served_yet_is_refused_and_never_ignored() {
     }
     for kind in [
         "scope_target",
-        "url",
         "credential_file",
         "msf_options",
         "agent_summary",
@@ -910,4 +911,98 @@ fn a_manifest_is_refused_one_byte_past_its_limit() {
         error.to_string().contains("more than the 1048576 allowed"),
         "{error}"
     );
+}
+
+#[test]
+fn durations_become_whole_seconds() {
+    let contract = one("type = \"duration\"\nmax = 7200");
+    for (text, seconds) in [
+        ("0", "0"),
+        ("90", "90"),
+        ("90s", "90"),
+        ("5m", "300"),
+        ("1h30m", "5400"),
+        ("1h1s", "3601"),
+    ] {
+        let bound = bind(&contract, json!({"v": text})).unwrap();
+        assert_eq!(bound.argv[1], seconds, "{text}");
+    }
+    assert_eq!(bind(&contract, json!({"v": 45})).unwrap().argv[1], "45");
+    for bad in [
+        "",
+        "1_000",
+        "1.5h",
+        "30m1h",
+        "1m1m",
+        "h",
+        "05m",
+        "-5",
+        "1h 30m",
+        "2h1s",
+        "1d",
+        "99999999999999999999h",
+    ] {
+        assert!(bind(&contract, json!({"v": bad})).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn literal_text_is_data_as_it_is_but_no_option_and_no_nul() {
+    let contract = one("type = \"literal_text\"");
+    let text = "It's \"quoted\";\n$(x) `y` \\ {z} | a > b\u{202e}";
+    let bound = bind(&contract, json!({"v": text})).unwrap();
+    assert_eq!(bound.argv, ["echo", text]);
+    for bad in ["a\0b", "-rf", "+x"] {
+        assert!(bind(&contract, json!({"v": bad})).is_err(), "{bad:?}");
+    }
+    let dash = one("type = \"literal_text\"\nallow_leading_dash = true");
+    assert!(bind(&dash, json!({"v": "- item"})).is_ok());
+    for (bytes, fits) in [
+        (limits::LITERAL_TEXT_BYTES_MAX, true),
+        (limits::LITERAL_TEXT_BYTES_MAX + 1, false),
+    ] {
+        assert_eq!(
+            bind(&contract, json!({"v": "a".repeat(bytes)})).is_ok(),
+            fits
+        );
+    }
+}
+
+#[test]
+fn network_types_have_their_rules() {
+    let address = one("type = \"ip_address\"\nblock_internal = true");
+    assert_eq!(
+        address.arguments().next().unwrap().kind(),
+        PolicyType::IpAddress
+    );
+    assert!(bind(&address, json!({"v": "93.184.216.34"})).is_ok());
+    let error = bind(&address, json!({"v": "10.0.0.1"}))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "argument `v` reaches private addresses, and `block_internal` refuses what is not public"
+    );
+    let url = one("type = \"url\"\nschemes = [\"https\"]");
+    assert!(bind(&url, json!({"v": "https://example.com/a?b=c&d#e"})).is_ok());
+    for bad in [
+        "http://example.com/",
+        "https://example.com/a b",
+        "https://example.com/'",
+        "https://example.com/$x",
+    ] {
+        assert!(bind(&url, json!({"v": bad})).is_err(), "{bad}");
+    }
+    for argument in [
+        "type = \"url\"\nschemes = [\"file\"]",
+        "type = \"url\"\nschemes = []",
+        "type = \"url\"\nscope_check = true",
+        "type = \"url\"\nallow_whitespace = true",
+        "type = \"cidr\"\nscope_check = true",
+        "type = \"regex_match\"",
+    ] {
+        refused(&format!(
+            "[args.v]\n{argument}\n[command]\nexec = [\"echo\"]"
+        ));
+    }
 }

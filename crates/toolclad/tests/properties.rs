@@ -1,12 +1,14 @@
 //! What holds for every text, every JSON value and every argument.
 
+#![expect(clippy::panic, reason = "helpers of tests")]
+
 use model::JsonObject;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolclad::Contract;
 
-const TYPES: [&str; 10] = [
+const TYPES: [&str; 15] = [
     "type = \"string\"",
     "type = \"string\"\nallow_whitespace = true\nallow_leading_dash = true",
     "type = \"integer\"\nallow_leading_dash = true",
@@ -17,6 +19,11 @@ const TYPES: [&str; 10] = [
     "type = \"path\"",
     "type = \"path\"\nallow_whitespace = true",
     "type = \"port\"",
+    "type = \"duration\"",
+    "type = \"ip_address\"",
+    "type = \"cidr\"",
+    "type = \"url\"",
+    "type = \"literal_text\"",
 ];
 
 fn contract(argument: &str) -> Contract {
@@ -37,7 +44,18 @@ fn json_value() -> impl Strategy<Value = Value> {
         any::<String>().prop_map(Value::String),
         "[-+ a-z0-9./]{0,12}".prop_map(Value::String),
         "-?[0-9]{1,6}(\\.[0-9]{1,4})?".prop_map(Value::String),
-        prop::sample::select(vec!["true", "a", "1", "data/x.csv"]).prop_map(Value::from),
+        prop::sample::select(vec![
+            "true",
+            "a",
+            "1",
+            "data/x.csv",
+            "1h30m",
+            "10.0.0.0/8",
+            "::1",
+            "https://example.com/a?b#c"
+        ])
+        .prop_map(Value::from),
+        "https?://[a-z0-9.:@\\[\\]]{0,9}/[a-z%?#.]{0,9}".prop_map(Value::String),
     ];
     leaf.prop_recursive(3, 16, 4, |inner| {
         prop_oneof![
@@ -133,7 +151,9 @@ proptest! {
             let printed = bound.arguments.values().next().map(ToString::to_string).unwrap_or_default();
             prop_assert_eq!(&bound.argv[1], &printed);
             prop_assert_eq!(&bound.argv[2], &format!("--v={printed}"));
-            prop_assert!(!printed.contains(['\0', '\n', '\'', '"', '\\', ';', '$', '`']));
+            prop_assert!(!printed.contains('\0'));
+            let literal = kind.contains("literal_text");
+            prop_assert!(literal || !printed.contains(['\n', '\'', '"', '\\', ';', '$', '`']));
         }
     }
 

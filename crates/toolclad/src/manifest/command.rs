@@ -7,10 +7,10 @@ use serde_spanned::Spanned;
 use toml::de::DeValue;
 
 use super::arguments::{Arguments, Lookup};
+use super::kinds::printed;
+use super::spreads::{read_conditionals, read_mappings};
 use crate::command::{Command, Element, Entry, Part};
-use crate::condition::{self, Comparison, Condition};
 use crate::hygiene::{is_invisible, name as character_name};
-use crate::kind::{Given, Kind};
 use crate::limits::{EXEC_ELEMENT_BYTES_MAX, EXEC_ELEMENTS_MAX};
 use crate::reader::{Faults, Place, Section, quoted, suggestion};
 use crate::template::{self, Piece};
@@ -78,20 +78,20 @@ pub(super) fn read(
 }
 
 /// What a placeholder can name.
-struct Generated<'m> {
-    arguments: &'m Arguments,
-    defaults: BTreeMap<&'m str, Named<String>>,
+pub(super) struct Generated<'m> {
+    pub(super) arguments: &'m Arguments,
+    pub(super) defaults: BTreeMap<&'m str, Named<String>>,
     /// By placeholder: `_<argument>_flags`.
-    mappings: BTreeMap<String, Named<Option<Element>>>,
+    pub(super) mappings: BTreeMap<String, Named<Option<Element>>>,
     /// By placeholder: `_<condition>`.
-    conditionals: BTreeMap<String, Named<Option<Element>>>,
+    pub(super) conditionals: BTreeMap<String, Named<Option<Element>>>,
     used: BTreeSet<String>,
 }
 
 /// A thing of the manifest that must be used, with the place of its name.
-struct Named<T> {
-    place: Place,
-    what: T,
+pub(super) struct Named<T> {
+    pub(super) place: Place,
+    pub(super) what: T,
 }
 
 impl Generated<'_> {
@@ -155,7 +155,7 @@ impl Generated<'_> {
     }
 }
 
-fn braced(name: &str) -> String {
+pub(super) fn braced(name: &str) -> String {
     format!("{{{name}}}")
 }
 
@@ -258,7 +258,7 @@ fn read_element(
 }
 
 /// One entry: its text and its placeholders.
-fn read_entry(
+pub(super) fn read_entry(
     element: &Spanned<&str>,
     generated: &mut Generated<'_>,
     faults: &mut Faults<'_>,
@@ -287,7 +287,7 @@ fn read_entry(
 }
 
 /// The manifest's own text is the operator's, but must be possible and visible.
-fn check_literal(element: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<()> {
+pub(super) fn check_literal(element: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<()> {
     let text = *element.get_ref();
     if text.len() > EXEC_ELEMENT_BYTES_MAX {
         let bytes = text.len();
@@ -334,7 +334,7 @@ fn read_defaults<'m>(
         let text = match value.get_ref() {
             DeValue::String(text) => Spanned::new(value.span(), text.clone().into_owned()),
             DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
-                let printed = super::arguments::printed(value.get_ref());
+                let printed = printed(value.get_ref());
                 Spanned::new(value.span(), printed)
             }
             _ => {
@@ -358,255 +358,4 @@ fn read_defaults<'m>(
         }
     }
     defaults
-}
-
-/// `[command.mappings.<argument>]`: entries for each value of an enum.
-fn read_mappings(
-    section: &mut Section<'_>,
-    arguments: &Arguments,
-    faults: &mut Faults<'_>,
-) -> BTreeMap<String, Named<Option<Element>>> {
-    let mut mappings = BTreeMap::new();
-    let Some(table) = section.table(faults, "mappings") else {
-        return mappings;
-    };
-    for (key, value) in table.entries() {
-        let name = *key.get_ref();
-        let element = table
-            .section(faults, &key, value)
-            .and_then(|entries| read_mapping(name, &entries, arguments, faults));
-        let named = Named {
-            place: key.span(),
-            what: element,
-        };
-        mappings.insert(format!("_{name}_flags"), named);
-    }
-    mappings
-}
-
-fn read_mapping(
-    name: &str,
-    table: &Section<'_>,
-    arguments: &Arguments,
-    faults: &mut Faults<'_>,
-) -> Option<Element> {
-    let spec = match arguments.lookup(name) {
-        Lookup::Declared(spec) => spec,
-        Lookup::Faulty => return None,
-        Lookup::Unknown => {
-            let message = format!("{} names no argument", quoted(name));
-            faults.add(table.place.clone(), message);
-            return None;
-        }
-    };
-    let Kind::Enum { allowed } = &spec.kind else {
-        let message = format!("the argument `{name}` is not an enum: only an enum can be mapped");
-        faults.add(table.place.clone(), message);
-        return None;
-    };
-    let mut entries = BTreeMap::new();
-    for (key, value) in table.entries() {
-        let choice = *key.get_ref();
-        if !allowed.iter().any(|one| one == choice) {
-            let message = format!("{} is not a value of `{name}`", quoted(choice));
-            let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-            match suggestion(choice, &allowed) {
-                Some(help) => faults.add_with(key.span(), message, help),
-                None => faults.add(key.span(), message),
-            }
-            continue;
-        }
-        let words = read_words(&table.name_of(choice), value, faults)?;
-        let words = words.into_iter().map(|word| word.into_inner().to_owned());
-        entries.insert(choice.to_owned(), words.collect::<Vec<_>>());
-    }
-    for choice in allowed {
-        if !table
-            .entries()
-            .any(|(key, _)| *key.get_ref() == choice.as_str())
-        {
-            let message = format!(
-                "the mapping of `{name}` has no entry for {}",
-                quoted(choice)
-            );
-            faults.add_with(
-                table.place.clone(),
-                message,
-                "a mapping covers every allowed value",
-            );
-        }
-    }
-    Some(Element::Flags {
-        argument: spec.name.clone(),
-        entries,
-    })
-}
-
-/// Entries fixed by the manifest: an array, or a string split at its spaces.
-fn read_words<'v>(
-    key: &str,
-    value: &'v Spanned<DeValue<'v>>,
-    faults: &mut Faults<'_>,
-) -> Option<Vec<Spanned<&'v str>>> {
-    let words: Vec<Spanned<&str>> = match value.get_ref() {
-        DeValue::String(text) => {
-            if let Some(at) = text.find(['\'', '"', '\\', '\n', '\r', '\t']) {
-                let place = faults.inside(&value.span(), text, at..at + 1);
-                let help = "write an array instead, one element an entry: [\"-e\", \"a b\"]";
-                faults.add_with(
-                    place,
-                    format!("{key} has a quote, backslash or control"),
-                    help,
-                );
-                return None;
-            }
-            text.split(' ')
-                .filter(|word| !word.is_empty())
-                .map(|word| Spanned::new(value.span(), word))
-                .collect()
-        }
-        DeValue::Array(array) => array
-            .iter()
-            .filter_map(|item| Some(Spanned::new(item.span(), item.get_ref().as_str()?)))
-            .collect(),
-        _ => Vec::new(),
-    };
-    let whole = match value.get_ref() {
-        DeValue::String(_) => true,
-        DeValue::Array(array) => array.len() == words.len(),
-        _ => false,
-    };
-    if !whole || words.len() > EXEC_ELEMENTS_MAX {
-        let message =
-            format!("{key} must be a string or an array of at most {EXEC_ELEMENTS_MAX} strings");
-        faults.add(value.span(), message);
-        return None;
-    }
-    for word in &words {
-        check_literal(word, faults)?;
-    }
-    Some(words)
-}
-
-/// `[command.conditionals.<name>]`: entries that stand only where `when` holds.
-fn read_conditionals(
-    section: &mut Section<'_>,
-    generated: &mut Generated<'_>,
-    faults: &mut Faults<'_>,
-) -> BTreeMap<String, Named<Option<Element>>> {
-    let mut conditionals = BTreeMap::new();
-    let Some(table) = section.table(faults, "conditionals") else {
-        return conditionals;
-    };
-    for (key, value) in table.entries() {
-        let placeholder = format!("_{}", key.get_ref());
-        if ArgumentName::new(placeholder.as_str()).is_err()
-            || generated.mappings.contains_key(&placeholder)
-            || generated.defaults.contains_key(placeholder.as_str())
-        {
-            let message = format!(
-                "{} cannot be a placeholder, or is one",
-                quoted(&braced(&placeholder))
-            );
-            faults.add(key.span(), message);
-            continue;
-        }
-        let element = table
-            .section(faults, &key, value)
-            .and_then(|one| read_conditional(one, generated, faults));
-        let named = Named {
-            place: key.span(),
-            what: element,
-        };
-        conditionals.insert(placeholder, named);
-    }
-    conditionals
-}
-
-fn read_conditional(
-    mut section: Section<'_>,
-    generated: &mut Generated<'_>,
-    faults: &mut Faults<'_>,
-) -> Option<Element> {
-    let when = match section.string(faults, "when") {
-        Some(given) => read_when(&given, generated.arguments, faults),
-        None => {
-            section.missing(faults, "when", condition::GRAMMAR);
-            None
-        }
-    };
-    let Some((_, template)) = section.entry("template") else {
-        section.missing(
-            faults,
-            "template",
-            "the entries: a string, or an array of strings",
-        );
-        return None;
-    };
-    let words = read_words(&section.name_of("template"), template, faults);
-    section.finish(faults);
-    let entries: Vec<Option<Entry>> = words?
-        .iter()
-        .map(|word| read_entry(word, generated, faults))
-        .collect();
-    Some(Element::Conditional {
-        when: when?,
-        entries: entries.into_iter().collect::<Option<Vec<Entry>>>()?,
-    })
-}
-
-fn read_when(
-    given: &Spanned<&str>,
-    arguments: &Arguments,
-    faults: &mut Faults<'_>,
-) -> Option<Condition> {
-    let Some(written) = condition::parse(given.get_ref()) else {
-        let message = format!("{} is not a condition", quoted(given.get_ref()));
-        faults.add_with(given.span(), message, condition::GRAMMAR);
-        return None;
-    };
-    let mut comparisons = Vec::new();
-    for one in written {
-        let spec = match arguments.lookup(one.name) {
-            Lookup::Declared(spec) => spec,
-            Lookup::Faulty => return None,
-            Lookup::Unknown => {
-                let message = format!("the condition names no argument: {}", quoted(one.name));
-                match suggestion(one.name, &arguments.names()) {
-                    Some(help) => faults.add_with(given.span(), message, help),
-                    None => faults.add(given.span(), message),
-                }
-                return None;
-            }
-        };
-        let Some(literal) = comparable(&spec.kind, one.literal) else {
-            let message = format!("`{}` is never {}", spec.name, quoted(one.literal));
-            let help = "compare with a value that the argument can have, or with `''` for none";
-            faults.add_with(given.span(), message, help);
-            return None;
-        };
-        comparisons.push(Comparison {
-            argument: spec.name.clone(),
-            equal: one.equal,
-            literal,
-        });
-    }
-    Some(Condition(comparisons))
-}
-
-/// The literal as the argument would print it; `None` where it never does.
-fn comparable(kind: &Kind, literal: &str) -> Option<String> {
-    if literal.is_empty() {
-        return Some(String::new());
-    }
-    match kind {
-        // A bound may lie beside the literal: `port != 0` is a common way to say "given".
-        Kind::Integer { .. } => Some(literal.parse::<i64>().ok()?.to_string()),
-        Kind::Number { .. } => Some(literal.parse::<model::Decimal>().ok()?.to_string()),
-        Kind::Boolean | Kind::Enum { .. } => {
-            let checked = kind.check(&Given::Text(literal)).ok()?;
-            Some(checked.value.to_string())
-        }
-        Kind::Text(_) | Kind::Path(_) => Some(literal.to_owned()),
-    }
 }

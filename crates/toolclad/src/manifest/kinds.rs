@@ -1,0 +1,362 @@
+//! The rules of each argument type, as a manifest writes them.
+
+use std::collections::BTreeSet;
+
+use model::Decimal;
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::unknown_word;
+use crate::hygiene::{self, Allowance};
+use crate::kind::{Bounds, Kind, TextRules};
+use crate::limits::{ALLOWED_VALUES_MAX, DURATION_SECONDS_MAX};
+use crate::pattern::Pattern;
+use crate::reader::{Faults, Section, quoted};
+use crate::url::SCHEMES;
+
+const TYPES: [&str; 13] = [
+    "string",
+    "integer",
+    "number",
+    "boolean",
+    "enum",
+    "path",
+    "port",
+    "regex_match",
+    "literal_text",
+    "duration",
+    "ip_address",
+    "cidr",
+    "url",
+];
+const TYPES_NOT_YET: [&str; 4] = [
+    "scope_target",
+    "credential_file",
+    "msf_options",
+    "agent_summary",
+];
+
+/// The type of an argument with all its rules.
+pub(super) fn read_kind(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    let Some(given) = section.string(faults, "type") else {
+        if section.entry("type").is_none() {
+            section.missing(faults, "type", "for example `type = \"string\"`");
+        }
+        return None;
+    };
+    match *given.get_ref() {
+        "string" => read_text(section, faults).map(Kind::Text),
+        "path" => read_text(section, faults).map(Kind::Path),
+        "integer" => read_integer(section, faults),
+        "port" => read_port(section, faults),
+        "number" => read_number(section, faults),
+        "boolean" => Some(Kind::Boolean),
+        "enum" => read_enum(section, faults),
+        "regex_match" => read_regex_match(section, faults),
+        "literal_text" => Some(Kind::LiteralText {
+            leading_dash: section.flag(faults, "allow_leading_dash"),
+        }),
+        "duration" => read_duration(section, faults),
+        "ip_address" => Some(Kind::IpAddress {
+            block_internal: read_block_internal(section, faults),
+        }),
+        "cidr" => Some(Kind::Cidr {
+            block_internal: read_block_internal(section, faults),
+        }),
+        "url" => read_url(section, faults),
+        later if TYPES_NOT_YET.contains(&later) => {
+            let message = format!("the argument type `{later}` is not supported yet");
+            faults.add(given.span(), message);
+            None
+        }
+        _ => {
+            unknown_word(&section.name_of("type"), &given, &TYPES, faults);
+            None
+        }
+    }
+}
+
+fn read_allowance(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Allowance {
+    Allowance {
+        leading_dash: section.flag(faults, "allow_leading_dash"),
+        space: section.flag(faults, "allow_whitespace"),
+        syntax: "",
+    }
+}
+
+/// `sanitize = ["injection"]` names what is always done; other rules do not exist.
+fn read_sanitize(section: &mut Section<'_>, faults: &mut Faults<'_>) {
+    let Some(rules) = section.strings(faults, "sanitize") else {
+        return;
+    };
+    for rule in rules.get_ref() {
+        if *rule.get_ref() != "injection" {
+            unknown_word(&section.name_of("sanitize"), rule, &["injection"], faults);
+        }
+    }
+}
+
+fn read_text(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<TextRules> {
+    read_sanitize(section, faults);
+    let allowance = read_allowance(section, faults);
+    let pattern = match section.string(faults, "pattern") {
+        Some(given) => match Pattern::new(given.get_ref()) {
+            Ok(pattern) => Some(pattern),
+            Err(error) => {
+                faults.add(given.span(), error.to_string());
+                return None;
+            }
+        },
+        None => None,
+    };
+    Some(TextRules { allowance, pattern })
+}
+
+fn read_integer(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    let allowance = Allowance {
+        leading_dash: section.flag(faults, "allow_leading_dash"),
+        ..Allowance::default()
+    };
+    let min = section.integer(faults, "min");
+    let max = section.integer(faults, "max");
+    let bounds = read_bounds(section, faults, min, max)?;
+    refuse_negative(section, faults, allowance, bounds, 0)?;
+    Some(Kind::Integer { bounds, allowance })
+}
+
+fn read_port(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    const PORTS: (i64, i64) = (1, 65_535);
+    let min = section.integer(faults, "min");
+    let max = section.integer(faults, "max");
+    for bound in [&min, &max].into_iter().flatten() {
+        if !(PORTS.0..=PORTS.1).contains(bound.get_ref()) {
+            faults.add(bound.span(), "a port is from 1 to 65535");
+            return None;
+        }
+    }
+    let mut bounds = read_bounds(section, faults, min, max)?;
+    bounds.min = bounds.min.or(Some(PORTS.0));
+    bounds.max = bounds.max.or(Some(PORTS.1));
+    Some(Kind::Integer {
+        bounds,
+        allowance: Allowance::default(),
+    })
+}
+
+fn read_number(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    let allowance = Allowance {
+        leading_dash: section.flag(faults, "allow_leading_dash"),
+        ..Allowance::default()
+    };
+    let min = read_decimal_bound(section, faults, "min", "min_float");
+    let max = read_decimal_bound(section, faults, "max", "max_float");
+    let bounds = read_bounds(section, faults, min, max)?;
+    let zero: Decimal = "0".parse().ok()?;
+    refuse_negative(section, faults, allowance, bounds, zero)?;
+    Some(Kind::Number { bounds, allowance })
+}
+
+fn read_bounds<N: Copy + Ord>(
+    section: &mut Section<'_>,
+    faults: &mut Faults<'_>,
+    min: Option<Spanned<N>>,
+    max: Option<Spanned<N>>,
+) -> Option<Bounds<N>> {
+    let clamp = section.entry("clamp").map(|(place, _)| place);
+    let bounds = Bounds {
+        min: min.as_ref().map(|min| *min.get_ref()),
+        max: max.as_ref().map(|max| *max.get_ref()),
+        clamp: section.flag(faults, "clamp"),
+    };
+    if let (Some(min), Some(max)) = (min, max)
+        && min.get_ref() > max.get_ref()
+    {
+        faults.add(max.span(), "the maximum is below the minimum");
+        return None;
+    }
+    match clamp {
+        Some(place) if bounds.clamp && bounds.min.is_none() && bounds.max.is_none() => {
+            faults.add(
+                place,
+                "`clamp` without `min` or `max` has nothing to clamp to",
+            );
+            None
+        }
+        _ => Some(bounds),
+    }
+}
+
+/// Negative bounds are out of reach, or would be clamped to, where no value may begin with `-`.
+fn refuse_negative<N: Copy + Ord>(
+    section: &Section<'_>,
+    faults: &mut Faults<'_>,
+    allowance: Allowance,
+    bounds: Bounds<N>,
+    zero: N,
+) -> Option<()> {
+    let negative = [bounds.min, bounds.max]
+        .into_iter()
+        .flatten()
+        .any(|bound| bound < zero);
+    if negative && !allowance.leading_dash {
+        let message = "a bound is negative, but no value may begin with `-`";
+        let help = "add `allow_leading_dash = true`, or begin at 0";
+        faults.add_with(section.place.clone(), message, help);
+        return None;
+    }
+    Some(())
+}
+
+fn read_decimal_bound(
+    section: &mut Section<'_>,
+    faults: &mut Faults<'_>,
+    key: &'static str,
+    float_key: &'static str,
+) -> Option<Spanned<Decimal>> {
+    let whole = section.entry(key);
+    let float = section.entry(float_key);
+    if let (Some(_), Some((place, _))) = (&whole, &float) {
+        let message = format!("`{key}` and `{float_key}` say the same: keep one");
+        faults.add(place.clone(), message);
+    }
+    let (_, value) = whole.or(float)?;
+    let read = decimal_of(value.get_ref());
+    if read.is_none() {
+        let name = section.name_of(key);
+        faults.add(
+            value.span(),
+            format!("{name} must be a plain number with at most four fractional digits"),
+        );
+    }
+    Some(Spanned::new(value.span(), read?))
+}
+
+/// A TOML number or boolean, as it prints.
+pub(super) fn printed(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
+            .map_or_else(|_| integer.to_string(), |read| read.to_string()),
+        DeValue::Float(float) => float.as_str().to_owned(),
+        DeValue::Boolean(boolean) => boolean.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// A TOML number as an exact decimal.
+pub(super) fn decimal_of(value: &DeValue<'_>) -> Option<Decimal> {
+    match value {
+        DeValue::Integer(_) | DeValue::Float(_) => printed(value).parse().ok(),
+        _ => None,
+    }
+}
+
+fn read_enum(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    read_sanitize(section, faults);
+    let allowance = read_allowance(section, faults);
+    let Some(given) = section.strings(faults, "allowed") else {
+        if section.entry("allowed").is_none() {
+            section.missing(
+                faults,
+                "allowed",
+                "an enum lists its values: `allowed = [\"a\", \"b\"]`",
+            );
+        }
+        return None;
+    };
+    let values = given.get_ref();
+    if values.is_empty() || values.len() > ALLOWED_VALUES_MAX {
+        let name = section.name_of("allowed");
+        faults.add(
+            given.span(),
+            format!("{name} must have 1 to {ALLOWED_VALUES_MAX} values"),
+        );
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let text = *value.get_ref();
+        if !seen.insert(text) {
+            faults.add(
+                value.span(),
+                format!("{} stands in the list twice", quoted(text)),
+            );
+        } else if text.is_empty() {
+            faults.add(
+                value.span(),
+                "an allowed value cannot be empty: make the argument optional",
+            );
+        } else if let Err(fault) = crate::kind::bounded(text, crate::limits::VALUE_BYTES_MAX)
+            .and_then(|()| hygiene::check(text, allowance))
+        {
+            faults.add(value.span(), format!("the allowed value {fault}"));
+        }
+    }
+    Some(Kind::Enum {
+        allowed: values
+            .iter()
+            .map(|value| (*value.get_ref()).to_owned())
+            .collect(),
+    })
+}
+
+fn read_regex_match(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    if section.entry("pattern").is_none() {
+        section.missing(
+            faults,
+            "pattern",
+            "`regex_match` is text that matches a `pattern`",
+        );
+        return None;
+    }
+    read_text(section, faults).map(Kind::Text)
+}
+
+/// Bounds are whole seconds.
+fn read_duration(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    let second_max = i64::try_from(DURATION_SECONDS_MAX).ok()?;
+    let min = section.integer(faults, "min");
+    let max = section.integer(faults, "max");
+    for bound in [&min, &max].into_iter().flatten() {
+        if !(0..=second_max).contains(bound.get_ref()) {
+            let message = format!("a duration is from 0 to {second_max} seconds");
+            faults.add(bound.span(), message);
+            return None;
+        }
+    }
+    let mut bounds = read_bounds(section, faults, min, max)?;
+    bounds.min = bounds.min.or(Some(0));
+    bounds.max = bounds.max.or(Some(second_max));
+    Some(Kind::Duration { bounds })
+}
+
+fn read_block_internal(section: &mut Section<'_>, faults: &mut Faults<'_>) -> bool {
+    section.not_yet(faults, "scope_check");
+    section.flag(faults, "block_internal")
+}
+
+fn read_url(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+    let block_internal = read_block_internal(section, faults);
+    let schemes = match section.strings(faults, "schemes") {
+        Some(given) => {
+            let known = SCHEMES.map(|(name, _)| name);
+            if given.get_ref().is_empty() {
+                faults.add(given.span(), "an empty list of schemes accepts no URL");
+                return None;
+            }
+            for scheme in given.get_ref() {
+                if !known.contains(scheme.get_ref()) {
+                    unknown_word(&section.name_of("schemes"), scheme, &known, faults);
+                    return None;
+                }
+            }
+            let names = given.get_ref().iter();
+            names.map(|name| (*name.get_ref()).to_owned()).collect()
+        }
+        None if section.entry("schemes").is_some() => return None,
+        None => vec!["http".to_owned(), "https".to_owned()],
+    };
+    Some(Kind::Url {
+        schemes,
+        block_internal,
+    })
+}

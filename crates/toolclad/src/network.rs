@@ -1,0 +1,449 @@
+//! Network targets, pure: one spelling of each, and what no tool may reach.
+//!
+//! Sources: RFC 6890 and the IANA special-purpose address registries, RFC 5952 (IPv6 text),
+//! RFC 1123 section 2.1 (host names), the WHATWG URL standard.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses `network` with `prefix` leading bits fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// Why a target is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetFault {
+    NotAddress,
+    /// Another spelling of an address: only one is accepted.
+    NotCanonical {
+        canonical: String,
+    },
+    /// An IPv4 address in IPv6 clothes.
+    EmbeddedIpv4,
+    NotNetwork,
+    HostBits,
+    /// Link-local and metadata services: refused whatever the manifest says.
+    NeverReachable {
+        what: &'static str,
+    },
+    /// Not public, and the manifest says `block_internal`.
+    Internal {
+        what: &'static str,
+    },
+    NotHost {
+        reason: &'static str,
+    },
+    /// `block_internal` needs the addresses of a host name, which nobody can give here.
+    Unresolved,
+    Url {
+        reason: &'static str,
+    },
+    Scheme {
+        allowed: Vec<String>,
+    },
+}
+
+impl fmt::Display for TargetFault {
+    /// Reads on from "argument `x` ".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAddress => f.write_str("must be an IPv4 or IPv6 address"),
+            Self::NotCanonical { canonical } => write!(f, "must be spelled `{canonical}`"),
+            Self::EmbeddedIpv4 => {
+                f.write_str("is an IPv4 address inside an IPv6 address: write the IPv4 address")
+            }
+            Self::NotNetwork => f.write_str("must be a network like `10.0.1.0/24`"),
+            Self::HostBits => f.write_str("has bits of a host behind its prefix"),
+            Self::NeverReachable { what } => write!(f, "reaches {what}, which no tool may"),
+            Self::Internal { what } => {
+                write!(
+                    f,
+                    "reaches {what}, and `block_internal` refuses what is not public"
+                )
+            }
+            Self::NotHost { reason } => write!(f, "has no valid host: {reason}"),
+            Self::Unresolved => f.write_str(
+                "names a host that cannot be shown to be public, and `block_internal` is set: \
+                 give an address",
+            ),
+            Self::Url { reason } => write!(f, "is not an accepted URL: {reason}"),
+            Self::Scheme { allowed } => {
+                write!(
+                    f,
+                    "must begin with one of the schemes {}",
+                    allowed.join(", ")
+                )
+            }
+        }
+    }
+}
+
+/// Link-local addresses, and the addresses at which clouds give out credentials.
+const NEVER: [(&str, u8, &str); 7] = [
+    ("169.254.0.0", 16, "link-local addresses"),
+    ("fe80::", 10, "link-local addresses"),
+    ("fd00:ec2::", 32, "a metadata service"),
+    ("fd20:ce::254", 128, "a metadata service"),
+    ("100.100.100.200", 32, "a metadata service"),
+    ("168.63.129.16", 32, "a metadata service"),
+    ("192.0.0.192", 32, "a metadata service"),
+];
+
+/// Everything else that is not public.
+const INTERNAL: [(&str, u8, &str); 28] = [
+    ("127.0.0.0", 8, "loopback addresses"),
+    ("::1", 128, "loopback addresses"),
+    ("10.0.0.0", 8, "private addresses"),
+    ("172.16.0.0", 12, "private addresses"),
+    ("192.168.0.0", 16, "private addresses"),
+    ("fc00::", 7, "private addresses"),
+    ("fec0::", 10, "private addresses"),
+    ("100.64.0.0", 10, "carrier-grade NAT addresses"),
+    ("0.0.0.0", 8, "addresses of this host"),
+    ("192.0.0.0", 24, "reserved addresses"),
+    ("192.0.2.0", 24, "documentation addresses"),
+    ("192.88.99.0", 24, "reserved addresses"),
+    ("198.18.0.0", 15, "benchmark addresses"),
+    ("198.51.100.0", 24, "documentation addresses"),
+    ("203.0.113.0", 24, "documentation addresses"),
+    ("224.0.0.0", 4, "multicast addresses"),
+    ("240.0.0.0", 4, "reserved addresses"),
+    ("::", 96, "IPv4-compatible addresses"),
+    ("::ffff:0:0", 96, "IPv4-mapped addresses"),
+    ("64:ff9b::", 96, "translated IPv4 addresses"),
+    ("64:ff9b:1::", 48, "translated IPv4 addresses"),
+    ("100::", 64, "discarded addresses"),
+    ("2001::", 23, "reserved addresses"),
+    ("2001:db8::", 32, "documentation addresses"),
+    ("2002::", 16, "translated IPv4 addresses"),
+    ("3fff::", 20, "documentation addresses"),
+    ("5f00::", 16, "reserved addresses"),
+    ("ff00::", 8, "multicast addresses"),
+];
+
+impl Network {
+    const fn single(address: IpAddr) -> Self {
+        let prefix = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        Self { address, prefix }
+    }
+
+    /// The address's bits, from the left of 128.
+    fn bits(self) -> u128 {
+        match self.address {
+            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+            IpAddr::V6(address) => address.to_bits(),
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        let prefix = self.prefix.min(other.prefix);
+        self.address.is_ipv4() == other.address.is_ipv4()
+            && (self.bits() ^ other.bits()) & mask(prefix) == 0
+    }
+}
+
+const fn mask(prefix: u8) -> u128 {
+    match prefix {
+        0 => 0,
+        prefix => u128::MAX << (128 - prefix as u32),
+    }
+}
+
+/// Refuses what overlaps a forbidden range.
+fn check_reach(network: Network, block_internal: bool) -> Result<(), TargetFault> {
+    let within = |ranges: &[(&str, u8, &'static str)]| {
+        ranges.iter().find_map(|(address, prefix, what)| {
+            let address = address.parse().ok()?;
+            let range = Network {
+                address,
+                prefix: *prefix,
+            };
+            range.overlaps(network).then_some(*what)
+        })
+    };
+    if let Some(what) = within(&NEVER) {
+        return Err(TargetFault::NeverReachable { what });
+    }
+    match within(&INTERNAL) {
+        Some(what) if block_internal => Err(TargetFault::Internal { what }),
+        _ => Ok(()),
+    }
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, TargetFault> {
+    let address: IpAddr = text.parse().map_err(|_| TargetFault::NotAddress)?;
+    if let IpAddr::V6(v6) = address
+        && (v6.to_ipv4_mapped().is_some() || is_ipv4_compatible(v6))
+    {
+        return Err(TargetFault::EmbeddedIpv4);
+    }
+    let canonical = address.to_string();
+    if canonical != text {
+        return Err(TargetFault::NotCanonical { canonical });
+    }
+    Ok(address)
+}
+
+/// `::a.b.c.d`, besides the unspecified and the loopback address.
+fn is_ipv4_compatible(address: Ipv6Addr) -> bool {
+    let bits = address.to_bits();
+    bits > 1 && bits >> 32 == 0
+}
+
+/// One address in its one spelling.
+pub(crate) fn check_address(text: &str, block_internal: bool) -> Result<(), TargetFault> {
+    check_reach(Network::single(parse_address(text)?), block_internal)
+}
+
+/// A network in its one spelling, all of it outside the forbidden ranges.
+pub(crate) fn check_network(text: &str, block_internal: bool) -> Result<(), TargetFault> {
+    let (address, prefix) = text.split_once('/').ok_or(TargetFault::NotNetwork)?;
+    let address = parse_address(address)?;
+    let length: u8 = prefix.parse().map_err(|_| TargetFault::NotNetwork)?;
+    let single = Network::single(address);
+    if length.to_string() != prefix || length > single.prefix {
+        return Err(TargetFault::NotNetwork);
+    }
+    let network = Network {
+        address,
+        prefix: length,
+    };
+    if network.bits() & !mask(length) != 0 {
+        return Err(TargetFault::HostBits);
+    }
+    check_reach(network, block_internal)
+}
+
+const HOST_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+/// Names that mean this host, this network or its metadata service.
+const INTERNAL_NAMES: [&str; 8] = [
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "corp",
+];
+
+/// A host name in lower-case ASCII, outside the names of internal services.
+pub(crate) fn check_host_name(text: &str, block_internal: bool) -> Result<(), TargetFault> {
+    let refuse = |reason| Err(TargetFault::NotHost { reason });
+    if text.is_empty() || text.len() > HOST_BYTES_MAX {
+        return refuse("a host name has 1 to 253 characters");
+    }
+    for label in text.split('.') {
+        let edge = label.starts_with('-') || label.ends_with('-');
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if label.is_empty() || label.len() > LABEL_BYTES_MAX || edge || !label.bytes().all(plain) {
+            return refuse("labels are 1 to 63 of a-z, 0-9 and inner hyphens, with dots between");
+        }
+        if label.starts_with("xn--") {
+            return refuse("encoded international names are not accepted");
+        }
+    }
+    let last = text.rsplit('.').next().unwrap_or(text);
+    if last.starts_with(|c: char| c.is_ascii_digit()) {
+        return refuse("a name that ends in a number reads as an address");
+    }
+    let arpa = text == "home.arpa" || text.ends_with(".home.arpa");
+    if INTERNAL_NAMES.contains(&last) || arpa {
+        return Err(TargetFault::NeverReachable {
+            what: "an internal name",
+        });
+    }
+    for address in embedded_addresses(text) {
+        check_reach(Network::single(IpAddr::V4(address)), block_internal)?;
+    }
+    if block_internal {
+        return Err(TargetFault::Unresolved);
+    }
+    Ok(())
+}
+
+/// IPv4 addresses that stand inside a name, as wildcard DNS services read them: four numbers with
+/// dots or hyphens between, or eight hexadecimal digits.
+fn embedded_addresses(name: &str) -> Vec<Ipv4Addr> {
+    let tokens: Vec<&str> = name.split(['.', '-']).collect();
+    let octet = |token: &&str| token.parse::<u8>().ok();
+    let dotted = tokens.windows(4).filter_map(|four| {
+        let octets: Vec<u8> = four.iter().map_while(octet).collect();
+        <[u8; 4]>::try_from(octets).ok().map(Ipv4Addr::from)
+    });
+    let hexadecimal = tokens
+        .iter()
+        .filter(|token| token.len() == 8)
+        .filter_map(|token| {
+            let plain = token.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let bits = u32::from_str_radix(token, 16).ok().filter(|_| plain)?;
+            Some(Ipv4Addr::from_bits(bits))
+        });
+    dotted.chain(hexadecimal).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_spelling() {
+        for good in [
+            "93.184.216.34",
+            "10.0.0.1",
+            "2606:4700::1111",
+            "::1",
+            "127.0.0.1",
+        ] {
+            assert_eq!(check_address(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "2130706433",
+            "127.1",
+            "0177.0.0.1",
+            "0x7f.0.0.1",
+            "127.0.0.01",
+            "::ffff:10.0.0.1",
+            "::ffff:a00:1",
+            "::10.0.0.1",
+            "2606:4700:0::1111",
+            "2606:4700::1111%eth0",
+            "2606:4700::AB",
+            "[::1]",
+            "1.2.3.4/32",
+            "",
+            "1.2.3.4.",
+            "example.com",
+        ] {
+            assert!(check_address(bad, false).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn link_local_and_metadata_are_refused_always_and_the_rest_on_demand() {
+        for never in [
+            "169.254.169.254",
+            "fe80::1",
+            "fd00:ec2::254",
+            "100.100.100.200",
+            "168.63.129.16",
+        ] {
+            assert!(check_address(never, false).is_err(), "{never}");
+        }
+        for internal in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "fd12::1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "ff02::1",
+            "fec0::1",
+            "198.18.0.1",
+        ] {
+            assert_eq!(check_address(internal, false), Ok(()), "{internal}");
+            assert!(check_address(internal, true).is_err(), "{internal}");
+        }
+        for public in [
+            "93.184.216.34",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+        ] {
+            assert_eq!(check_address(public, true), Ok(()), "{public}");
+        }
+    }
+
+    #[test]
+    fn networks_have_no_host_bits_and_overlap_nothing_forbidden() {
+        for good in ["10.0.1.0/24", "2001:db8::/32", "1.2.3.4/32", "8.0.0.0/8"] {
+            assert_eq!(check_network(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "10.0.1.1/24",
+            "10.0.0.0/33",
+            "10.0.0.0/08",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10/8",
+            "::1/129",
+            "10.0.0.0/+8",
+        ] {
+            assert!(check_network(bad, false).is_err(), "{bad}");
+        }
+        for wide in ["0.0.0.0/0", "::/0", "169.0.0.0/8", "fe00::/7"] {
+            assert!(
+                matches!(
+                    check_network(wide, false),
+                    Err(TargetFault::NeverReachable { .. })
+                ),
+                "{wide}"
+            );
+        }
+        assert!(matches!(
+            check_network("8.0.0.0/5", true),
+            Err(TargetFault::Internal { .. })
+        ));
+        assert_eq!(check_network("8.0.0.0/5", false), Ok(()));
+    }
+
+    #[test]
+    fn host_names_are_plain_and_not_internal() {
+        let long = format!("{}.com", "a".repeat(64));
+        for good in ["example.com", "a-b.example", "x1"] {
+            assert_eq!(check_host_name(good, false), Ok(()), "{good}");
+            assert_eq!(
+                check_host_name(good, true),
+                Err(TargetFault::Unresolved),
+                "{good}"
+            );
+        }
+        for bad in [
+            "",
+            "example.com.",
+            ".example.com",
+            "a..b",
+            "-a.com",
+            "a-.com",
+            "a_b.com",
+            "EXAMPLE.com",
+            "ex\u{e4}mple.com",
+            "xn--example-9c.com",
+            "example.123",
+            "1.2.3.4",
+            "0x7f000001.0x1",
+            "localhost",
+            "api.localhost",
+            "metadata.google.internal",
+            "printer.local",
+            "169.254.169.254.nip.io",
+            "169-254-169-254.nip.io",
+            "a9fea9fe.nip.io",
+            "x.home.arpa",
+            &long,
+        ] {
+            assert!(check_host_name(bad, false).is_err(), "{bad}");
+        }
+        let embedded = check_host_name("10-0-0-1.nip.io", true);
+        assert!(
+            matches!(embedded, Err(TargetFault::Internal { .. })),
+            "{embedded:?}"
+        );
+    }
+}
