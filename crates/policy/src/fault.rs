@@ -149,6 +149,21 @@ fn of_error(policy: &PlacedPolicy<'_>, error: &ValidationError) -> Finding {
     };
     let mut finding = finding(policy, error, &text);
     finding.missing = missing;
+    if let ValidationError::InvalidEnumEntity(_) = error {
+        // Agents are the one enumerated type.
+        let written = policy
+            .source
+            .text
+            .get(finding.start..finding.end)
+            .unwrap_or("");
+        finding.message = escape(&format!(
+            "policy `{}`: there is no agent {written}",
+            policy.id()
+        ));
+        finding.help = finding
+            .help
+            .map(|help| help.replace("valid entity eids:", "the agents are"));
+    }
     finding
 }
 

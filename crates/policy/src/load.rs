@@ -59,6 +59,7 @@ impl Policies {
                 .filter(|action| lint::applies_to(&placed.policy, action))
                 .map(EntityUid::to_string)
                 .collect();
+            applicable.sort();
             applicable.dedup();
             applicable
         }));

@@ -9,8 +9,8 @@ use model::SourceError;
 
 use crate::fault;
 use crate::limits::{
-    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, POLICY_TOKENS_MAX, POLICIES_COUNT_MAX,
-    POLICY_FILE_BYTES_MAX, POLICY_ID_BYTES_MAX,
+    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, POLICIES_COUNT_MAX, POLICY_FILE_BYTES_MAX,
+    POLICY_ID_BYTES_MAX, POLICY_TOKENS_MAX,
 };
 use crate::shape::PolicySource;
 
@@ -151,8 +151,11 @@ fn annotation_faults(placed: &PlacedPolicy<'_>) -> Vec<SourceError> {
     }
     for (name, mark) in [("reason", "@reason"), ("advice", "@advice")] {
         let text = placed.policy.annotation(name).unwrap_or("x");
-        if text.is_empty() || text.len() > ANNOTATION_BYTES_MAX {
-            let message = format!("an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text");
+        let control = text.chars().any(char::is_control);
+        if text.is_empty() || text.len() > ANNOTATION_BYTES_MAX || control {
+            let message = format!(
+                "an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text without controls"
+            );
             faults.push(placed.fault_at(mark, message));
         }
     }
@@ -189,15 +192,20 @@ fn too_complex(text: &str) -> Option<(usize, String)> {
             b';' => tokens = 0,
             _ => {}
         }
-        if !byte.is_ascii_whitespace() && !(word && in_word) {
-            tokens += 1;
-        }
+        let continues = byte.is_ascii_whitespace() || (word && in_word);
+        tokens += usize::from(!continues);
         in_word = word;
         if depth > NESTING_DEPTH_MAX {
-            return Some((at, format!("brackets are nested deeper than {NESTING_DEPTH_MAX}")));
+            return Some((
+                at,
+                format!("brackets are nested deeper than {NESTING_DEPTH_MAX}"),
+            ));
         }
         if tokens > POLICY_TOKENS_MAX {
-            return Some((at, format!("a policy has more than {POLICY_TOKENS_MAX} tokens")));
+            return Some((
+                at,
+                format!("a policy has more than {POLICY_TOKENS_MAX} tokens"),
+            ));
         }
     }
     None

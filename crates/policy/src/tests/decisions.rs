@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use model::{ArgumentName, ArgumentValue, Canonical, Digest};
+use proptest::prelude::*;
 use worker::Descriptor;
 
 use super::fixture::*;
@@ -444,4 +445,20 @@ fn a_verdict_lists_at_most_its_bound_of_policies() {
     assert_eq!(permitted_by(verdict(&many, &call)).len(), NOTES_COUNT_MAX);
     let more = format!("{many}permit(principal, action, resource);");
     assert_eq!(permitted_by(verdict(&more, &call)).len(), NOTES_COUNT_MAX);
+}
+
+#[test]
+fn a_policy_set_can_move_to_the_session_thread() {
+    fn movable<T: Send + Sync>() {}
+    movable::<Policies>();
+}
+
+proptest! {
+    #[test]
+    fn any_text_argument_is_a_string_and_nothing_else(text in any::<String>()) {
+        let all = policies(&when("ARGS has extra && ARGS.extra like \"*\" && !(ARGS has limit)"));
+        let value = ArgumentValue::Text(text);
+        let call = command(with_argument(copy_call(), "extra", value));
+        prop_assert_eq!(permitted_by(ask(&all, "operator", &call)), ["it"]);
+    }
 }

@@ -1,10 +1,11 @@
 use super::fixture::*;
 use crate::limits::{
-    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, POLICY_TOKENS_MAX, POLICIES_COUNT_MAX,
-    POLICY_FILE_BYTES_MAX, POLICY_ID_BYTES_MAX,
+    ANNOTATION_BYTES_MAX, NESTING_DEPTH_MAX, POLICIES_COUNT_MAX, POLICY_FILE_BYTES_MAX,
+    POLICY_ID_BYTES_MAX, POLICY_TOKENS_MAX,
 };
 use crate::{LaunchShape, Policies, PolicySource, PolicyType, ToolShape};
 use model::{SourceError, SourceErrors};
+use proptest::prelude::*;
 
 fn load(sources: &[PolicySource]) -> Result<Policies, SourceErrors> {
     let tools = [copy_tool("copy_csv"), echo_tool()];
@@ -36,134 +37,136 @@ fn tools_fault(
         .to_string()
 }
 
+/// A condition for a permit of `copy_csv`, or a whole policy; what is marked; what the message
+/// and the help contain.
+const BAD_POLICIES: [(&str, &str, &str, &str); 17] = [
+    (
+        "permit(principal, action, resource) when { context.x = 3 };",
+        "context.x = 3",
+        "'='",
+        "==",
+    ),
+    (
+        "ARGS.input < 5",
+        "ARGS.input",
+        "unexpected type: expected Long but saw String",
+        "",
+    ),
+    (
+        "FILES.read.imput.parent == \"x\"",
+        "FILES.read.imput",
+        "imput",
+        "did you mean `input`?",
+    ),
+    (
+        "ARGS.limit < 5",
+        "ARGS.limit",
+        "optional attribute",
+        "ARGS has limit && ..",
+    ),
+    (
+        "FILES.overwrite && false",
+        "permit(",
+        "impossible",
+        "would never act",
+    ),
+    (
+        "permit(principal == Agent::\"opertor\", action, resource);",
+        "Agent::\"opertor\"",
+        "there is no agent Agent::\"opertor\"",
+        "the agents are \"mcp\", \"operator\", \"reviewer\"",
+    ),
+    (
+        "permit(principal, action == Action::\"tool_call::copy_cvs\", resource);",
+        "Action::\"tool_call::copy_cvs\"",
+        "copy_cvs",
+        "tool_call::copy_csv",
+    ),
+    (
+        "permit(principal, action, resource == Tool::\"copy_cvs\");",
+        "Tool::\"copy_cvs\"",
+        "there is no tool Tool::\"copy_cvs\"",
+        "did you mean `Tool::\"copy_csv\"`",
+    ),
+    (
+        "permit(principal, action == Action::\"tool_call::copy_csv\", resource == Tool::\"echo\");",
+        "Tool::\"echo\"",
+        "its action never has the resource",
+        "tool_call::echo",
+    ),
+    (
+        "permit(principal == ?principal, action, resource);",
+        "?principal",
+        "template",
+        "fills in a template",
+    ),
+    (
+        "@id(\"\") permit(principal, action, resource);",
+        "@id",
+        "@id",
+        "",
+    ),
+    (
+        "@reason permit(principal, action, resource);",
+        "@reason",
+        "@reason",
+        "",
+    ),
+    (
+        "@advise(\"x\") permit(principal, action, resource);",
+        "@advise",
+        "unknown annotation",
+        "did you mean `@advice`",
+    ),
+    (
+        "context.trusted.taem == \"x\"",
+        "context.trusted.taem",
+        "taem",
+        "did you mean `team`?",
+    ),
+    (
+        "context.trusted.team == \"p\u{430}ypal\"",
+        "\"p\u{430}",
+        "script",
+        "one script",
+    ),
+    (
+        "decimal(\"1.55555\").lessThan(decimal(\"2.0\"))",
+        "decimal(\"1.55555\")",
+        "1.55555",
+        "",
+    ),
+    (
+        "permit(principal is User, action, resource);",
+        "User",
+        "User",
+        "",
+    ),
+];
+
 #[test]
 fn every_kind_of_bad_policy_points_at_its_line() {
-    let copy = r#"action == Action::"tool_call::copy_csv""#;
-    let files = "context.invocation.resolved.command_boundary.filesystem";
-    let cases = [
-        // (second line, column, message contains, help contains)
-        (
-            "permit(principal, action, resource) when { context.x = 3 };".to_owned(),
-            44,
-            "'='",
-            "==",
-        ),
-        (
-            format!(
-                "forbid(principal, {copy}, resource) when {{ context.invocation.arguments.input < 5 }};"
-            ),
-            71,
-            "unexpected type: expected",
-            "",
-        ),
-        (
-            format!(
-                "forbid(principal, {copy}, resource) when {{ {files}.read.imput.parent == \"x\" }};"
-            ),
-            71,
-            "imput",
-            "did you mean `invocation.resolved.command_boundary.filesystem.read.input`",
-        ),
-        (
-            format!(
-                "permit(principal, {copy}, resource) when {{ context.invocation.arguments.limit < 5 }};"
-            ),
-            71,
-            "optional attribute",
-            "context.invocation.arguments has limit && ..",
-        ),
-        (
-            format!("permit(principal, {copy}, resource) when {{ {files}.overwrite && false }};"),
-            1,
-            "impossible",
-            "would never act",
-        ),
-        (
-            "permit(principal == Agent::\"opertor\", action, resource);".to_owned(),
-            1,
-            "opertor",
-            "",
-        ),
-        (
-            "permit(principal, action == Action::\"tool_call::copy_cvs\", resource);".to_owned(),
-            29,
-            "copy_cvs",
-            "tool_call::copy_csv",
-        ),
-        (
-            "permit(principal, action, resource == Tool::\"copy_cvs\");".to_owned(),
-            39,
-            "there is no tool Tool::\"copy_cvs\"",
-            "did you mean `Tool::\"copy_csv\"`",
-        ),
-        (
-            format!("permit(principal, {copy}, resource == Tool::\"echo\");"),
-            72,
-            "its action never has the resource",
-            "tool_call::echo",
-        ),
-        (
-            "permit(principal == ?principal, action, resource);".to_owned(),
-            21,
-            "template",
-            "fills in a template",
-        ),
-        (
-            "@id(\"\") permit(principal, action, resource);".to_owned(),
-            1,
-            "@id",
-            "",
-        ),
-        (
-            "@reason permit(principal, action, resource);".to_owned(),
-            1,
-            "@reason",
-            "",
-        ),
-        (
-            "@advise(\"x\") permit(principal, action, resource);".to_owned(),
-            1,
-            "unknown annotation",
-            "did you mean `@advice`",
-        ),
-        (
-            format!(
-                "permit(principal, {copy}, resource) when {{ context.trusted.taem == \"x\" }};"
-            ),
-            71,
-            "taem",
-            "trusted.team",
-        ),
-        (
-            format!(
-                "permit(principal, {copy}, resource) when {{ context.trusted.team == \"p\u{430}ypal\" }};"
-            ),
-            95,
-            "script",
-            "one script",
-        ),
-        (
-            format!(
-                "permit(principal, {copy}, resource) when {{ decimal(\"1.55555\").lessThan(decimal(\"2.0\")) }};"
-            ),
-            71,
-            "1.55555",
-            "",
-        ),
-        (
-            "permit(principal is User, action, resource);".to_owned(),
-            1,
-            "User",
-            "",
-        ),
-    ];
-    for (line, column, message, help) in cases {
+    let long = |text: &str| {
+        text.replace("ARGS", "context.invocation.arguments")
+            .replace(
+                "FILES",
+                "context.invocation.resolved.command_boundary.filesystem",
+            )
+    };
+    let copy = r#"permit(principal, action == Action::"tool_call::copy_csv", resource)"#;
+    for (text, marked, message, help) in BAD_POLICIES {
+        let line = match text.ends_with(';') {
+            true => text.to_owned(),
+            false => format!("{copy} when {{ {} }};", long(text)),
+        };
+        let (marked, help) = (long(marked), long(help));
+        let column = line.find(&marked).unwrap() + 1;
         let fault = fault(&format!("// first line\n{line}\n"));
         assert_eq!((fault.file.as_str(), fault.line), ("p.cedar", 2), "{fault}");
         assert_eq!(fault.text, line, "{fault}");
         assert!(fault.message.contains(message), "{message:?}: {fault}");
         assert!(
-            fault.help.clone().unwrap_or_default().contains(help),
+            fault.help.clone().unwrap_or_default().contains(&help),
             "{help:?}: {fault}"
         );
         assert_eq!(fault.column, column, "{fault}");
@@ -305,10 +308,12 @@ fn limits_of_a_policy_file_hold_at_and_past_the_bound() {
         )
     };
     assert!(accepts(&nested(NESTING_DEPTH_MAX - 1)) && !accepts(&nested(NESTING_DEPTH_MAX)));
-    // 24 tokens stand around the sum.
+    // 20 tokens stand around the sum.
     let long = |tokens: usize| {
-        let sum = "+1".repeat((tokens - 24) / 2);
-        format!("permit(principal, action == Action::\"tool_call::echo\", resource) when {{ 1{sum} < 9000 }};")
+        let sum = "+1".repeat((tokens - 20) / 2);
+        format!(
+            "permit(principal, action == Action::\"tool_call::echo\", resource) when {{ 1{sum} < 9000 }};"
+        )
     };
     assert!(accepts(&long(POLICY_TOKENS_MAX)) && !accepts(&long(POLICY_TOKENS_MAX + 2)));
 }
@@ -323,7 +328,10 @@ fn the_longest_policies_of_every_kind_are_handled_on_a_small_stack() {
         format!("1{} == 1", "+1".repeat(levels)),
         format!("[1{}].contains(1)", ",1".repeat(levels)),
         format!("{}1 == 1", "if true then 1 else ".repeat(levels * 2 / 5)),
-        format!("true }}{} when {{ true", " when { true }".repeat(levels / 2)),
+        format!(
+            "true }}{} when {{ true",
+            " when { true }".repeat(levels / 2)
+        ),
     ];
     let handle = move || {
         for chain in chains {
@@ -363,6 +371,7 @@ fn hostile_policy_text_is_a_fault_and_never_a_crash() {
         ),
         "\"".to_owned(),
         "\\\u{202e}\0".to_owned(),
+        "@reason(\"\\u{1b}[31m\") permit(principal,action,resource);".to_owned(),
         "@id(\"\u{1b}[31m\") permit(principal,action,resource);".to_owned(),
     ] {
         let shown = load(&[source("p.cedar", &text)])
@@ -473,4 +482,21 @@ when { context.has_human_approval };"#;
     let quiet =
         Policies::load(&[source("p.cedar", text)], &[tool], &[], &principals(), &[]).unwrap();
     assert!(quiet.warnings().is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_loading_panic(
+        text in proptest::collection::vec(prop_oneof![
+            Just("permit("), Just("principal"), Just(","), Just("action"), Just("resource"),
+            Just(") when {"), Just("};"), Just("context"), Just("."), Just("invocation"),
+            Just(" has "), Just("\""), Just("Tool::"), Just("==") , Just("@id("), Just("?principal"),
+            Just(")"), Just("\u{e4}\u{202e}"), Just("1"), Just("//"), Just("\n"), Just(" in ["),
+        ], 0..40)
+    ) {
+        let text = text.concat();
+        if let Err(faults) = load(&[source("p.cedar", &text)]) {
+            prop_assert!(!faults.to_string().contains('\u{202e}'));
+        }
+    }
 }
