@@ -128,6 +128,38 @@ impl std::error::Error for Obstacle {
     }
 }
 
+impl Obstacle {
+    /// The same, with `prefix` before its component: what the folder is called outside.
+    pub(crate) fn under(self, prefix: &str) -> Self {
+        let whole = |component: String| match prefix {
+            "" => component,
+            prefix => {
+                let whole = format!("{}/{component}", prefix.trim_end_matches('/'));
+                whole.trim_end_matches('/').to_owned()
+            }
+        };
+        match self {
+            Self::Missing { component } => Self::Missing {
+                component: whole(component),
+            },
+            Self::Link { component } => Self::Link {
+                component: whole(component),
+            },
+            Self::NotFolder { component, kind } => Self::NotFolder {
+                component: whole(component),
+                kind,
+            },
+            Self::OtherFileSystem { component } => Self::OtherFileSystem {
+                component: whole(component),
+            },
+            Self::NotPermitted { component } => Self::NotPermitted {
+                component: whole(component),
+            },
+            other @ (Self::NoOpenat2 | Self::Other(_)) => other,
+        }
+    }
+}
+
 /// Opens `path` below `folder`; the empty path is the folder itself.
 pub(crate) fn open(
     folder: impl AsFd,

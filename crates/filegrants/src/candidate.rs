@@ -340,13 +340,17 @@ impl Candidate<'_> {
     /// From here on nothing but [`KeptCandidate::remove`] removes it.
     pub(crate) fn keep(self) -> KeptCandidate {
         let Self {
+            file,
             identity,
             mut removal,
-            ..
         } = self;
         let name = std::mem::take(&mut removal.name);
         std::mem::forget(removal);
-        KeptCandidate { name, identity }
+        KeptCandidate {
+            name,
+            identity,
+            _pin: file,
+        }
     }
 }
 
@@ -354,6 +358,8 @@ impl Candidate<'_> {
 pub(crate) struct KeptCandidate {
     pub(crate) name: String,
     pub(crate) identity: Identity,
+    /// While it is open no other file can get the same inode number.
+    _pin: File,
 }
 
 impl KeptCandidate {

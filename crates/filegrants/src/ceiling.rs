@@ -539,4 +539,42 @@ mod tests {
         );
         assert_eq!(reserved_component("a/toolshed/scope.txt"), None);
     }
+
+    proptest::proptest! {
+        /// Few letters, so that collisions with protected and reserved names are found.
+        #[test]
+        fn whatever_is_accepted_is_plain_inside_and_unprotected(
+            host in "(\\./|/)?(proc|run|var|tools|\\.git|\\.\\.|\\.|a|b|/){0,5}",
+            guest in "/w(/|a|b|\\.\\.|tools){0,4}",
+            mode in "ro|rw|r",
+        ) {
+            let entry = format!("{host}:{guest}:{mode}");
+            if let Ok(Ceilings(list)) = Ceilings::parse(&[entry], "/w") {
+                let ceiling = &list[0];
+                let (path, is_project) = match &ceiling.host {
+                    Host::Project(path) => (path, true),
+                    Host::Absolute(path) => (path, false),
+                };
+                for text in [path, &ceiling.guest] {
+                    assert!(text.is_empty() || RelativePath::new(text.as_str()).is_ok());
+                }
+                assert!(!is_project || reserved_component(path).is_none());
+                assert!(is_project || !["", "proc", "run"].contains(&path.split('/').next().unwrap()));
+                assert!(!(path.is_empty() && ceiling.access == Access::Create));
+                assert!(guest == "/w" || guest == format!("/w/{}", ceiling.guest));
+            }
+        }
+
+        #[test]
+        fn the_rest_of_a_path_is_what_its_components_say(
+            guest in "(a|b|ab)(/(a|b|ab)){0,2}",
+            path in "(a|b|ab)(/(a|b|ab)){0,4}",
+        ) {
+            let ceilings = Ceilings::parse(&[format!("./x:/w/{guest}:ro")], "/w").unwrap();
+            let (guest, parts): (Vec<_>, Vec<_>) =
+                (guest.split('/').collect(), path.split('/').collect());
+            let wanted = parts.strip_prefix(guest.as_slice()).map(|rest| rest.join("/"));
+            assert_eq!(ceilings.0[0].rest(&path).map(str::to_owned), wanted);
+        }
+    }
 }

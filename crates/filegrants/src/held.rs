@@ -195,7 +195,11 @@ impl HeldCeiling {
         let entry = || ceiling.entry.clone();
         refuse_control(&ceiling, anchors)?;
         let root = beneath::open(&**anchor, path, FOLDER, resolve).map_err(|errno| {
-            let obstacle = beneath::obstacle(anchor.as_fd(), path, resolve, errno);
+            let prefix = match ceiling.host {
+                Host::Project(_) => ".",
+                Host::Absolute(_) => "/",
+            };
+            let obstacle = beneath::obstacle(anchor.as_fd(), path, resolve, errno).under(prefix);
             OpenError::Folder {
                 entry: entry(),
                 obstacle,

@@ -75,7 +75,8 @@ impl OutputPlace {
         let (parent_path, name) = rest.rsplit_once('/').unwrap_or(("", rest));
         let parent =
             beneath::open(ceiling.root(), parent_path, FOLDER, BELOW).map_err(|errno| {
-                OutputFault::Parent(beneath::obstacle(ceiling.root(), parent_path, BELOW, errno))
+                let obstacle = beneath::obstacle(ceiling.root(), parent_path, BELOW, errno);
+                OutputFault::Parent(obstacle.under(&ceiling.ceiling.guest))
             })?;
         let parent_identity = Identity::of(&parent).map_err(|source| OutputFault::Io {
             step: "look at its folder",

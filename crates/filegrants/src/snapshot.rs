@@ -99,11 +99,13 @@ impl Input {
     /// Opens `rest` below `ceiling`. A link, a folder, a FIFO, a device, a second hard link, a
     /// file over `max` is refused, and none of them is waited for.
     pub(crate) fn open(rest: &str, ceiling: &HeldCeiling, max: u64) -> Result<Self, InputFault> {
-        let unreachable =
-            |errno| InputFault::Unreachable(beneath::obstacle(ceiling.root(), rest, BELOW, errno));
+        let unreachable = |errno| {
+            let obstacle = beneath::obstacle(ceiling.root(), rest, BELOW, errno);
+            InputFault::Unreachable(obstacle.under(&ceiling.ceiling.guest))
+        };
         let named = beneath::open(ceiling.root(), rest, NAME_ONLY, BELOW).map_err(unreachable)?;
         let stat = fstat(&named)?;
-        check_kind(&stat, rest)?;
+        check_kind(&stat, ceiling, rest)?;
         let file = beneath::open(ceiling.root(), rest, READ, BELOW).map_err(unreachable)?;
         let opened = fstat(&file)?;
         if !is_same_state(&stat, &opened) {
@@ -163,15 +165,18 @@ fn fstat(file: impl AsFd) -> Result<Stat, InputFault> {
     })
 }
 
-fn check_kind(stat: &Stat, path: &str) -> Result<(), InputFault> {
+fn check_kind(stat: &Stat, ceiling: &HeldCeiling, rest: &str) -> Result<(), InputFault> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => match beneath::links(stat) {
             1 => Ok(()),
             links => Err(InputFault::HardLinks { links }),
         },
-        FileType::Symlink => Err(InputFault::Unreachable(Obstacle::Link {
-            component: path.to_owned(),
-        })),
+        FileType::Symlink => {
+            let link = Obstacle::Link {
+                component: rest.to_owned(),
+            };
+            Err(InputFault::Unreachable(link.under(&ceiling.ceiling.guest)))
+        }
         other => Err(InputFault::NotRegular {
             kind: beneath::kind_name(other),
         }),

@@ -49,7 +49,7 @@ fn other_file_system_child() {
         Err(FileRefusal::Input {
             fault: InputFault::Unreachable(Obstacle::OtherFileSystem { component }),
             ..
-        }) => assert_eq!(component, "other"),
+        }) => assert_eq!(component, "data/other"),
         other => panic!("{other:?}"),
     }
     let volume = format!("{}:/workspace/o:ro", project.file("data/other").display());

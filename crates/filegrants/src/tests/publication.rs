@@ -517,6 +517,37 @@ fn content_that_changes_under_the_same_inode_is_not_confirmed() {
 }
 
 #[test]
+fn a_rename_that_the_kernel_refuses_closes_its_intent_and_removes_the_candidate() {
+    use std::os::unix::fs::PermissionsExt;
+    if rustix::process::geteuid().is_root() {
+        return; // no folder's mode stops root
+    }
+    let project = Project::new();
+    fs::create_dir(project.file("out/sub")).unwrap();
+    let store = Store::default();
+    let (mut call, digest) = dispatched(store.clone(), RunId::new());
+    let target = project.target("out/sub/b.csv");
+    let result = target.publish_with(
+        &mut output(b"new"),
+        3,
+        digest,
+        &mut call,
+        &mut |at| match at == Step::Rename {
+            true => fs::set_permissions(project.file("out/sub"), fs::Permissions::from_mode(0o555)),
+            false => Ok(()),
+        },
+    );
+    let reason = refused(result);
+    assert!(
+        matches!(&reason, PublicationRefusal::Rename(error)
+        if error.kind() == io::ErrorKind::PermissionDenied),
+        "{reason}"
+    );
+    assert!(store.text().contains("\"confirmed\":false"));
+    assert!(project.candidates().is_empty() && !project.exists("out/sub/b.csv"));
+}
+
+#[test]
 fn a_sweep_removes_dead_unnamed_candidates_and_nothing_else() {
     let project = Project::new();
     drop(project.target("out/b.csv"));
