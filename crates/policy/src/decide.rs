@@ -1,7 +1,8 @@
 //! The decision: permit by a permit, deny by everything else.
 
 use cedar_policy::{
-    Authorizer, Decision, Effect, Policy, PolicyId, PolicySet, PrincipalConstraint, Response,
+    AuthorizationError, Authorizer, Decision, Effect, Policy, PolicySet, PrincipalConstraint,
+    Response,
 };
 use model::{Digest, Untrusted};
 
@@ -57,9 +58,9 @@ impl Policies {
         let response = Authorizer::new().is_authorized(&built.request, slice, &built.entities);
         let errors = evaluation_errors(&response);
         if !errors.is_empty() {
-            return failed(subject, slice, &response, errors);
+            return self.failed(subject, &response, errors);
         }
-        let notes = notes(slice, response.diagnostics().reason());
+        let notes = self.determining(&response);
         match response.decision() {
             Decision::Allow if approved.is_none() && demands(request, subject) => deny(
                 format!("denied: `{name}` needs a person's approval of exactly this call"),
@@ -76,6 +77,14 @@ impl Policies {
                 }
             }
         }
+    }
+
+    /// The policies that made the decision.
+    fn determining(&self, response: &Response) -> Vec<PolicyNote> {
+        let ids = response.diagnostics().reason();
+        let mut notes: Vec<&PolicyNote> = ids.filter_map(|id| self.notes.get(id)).collect();
+        notes.sort();
+        notes.into_iter().take(NOTES_COUNT_MAX).cloned().collect()
     }
 
     fn build(
@@ -112,6 +121,31 @@ impl Policies {
                     && response.diagnostics().errors().next().is_none()
                     && !demands(request, subject)
             })
+    }
+
+    /// A policy that failed has not said no, and must not be taken for a yes.
+    fn failed(&self, subject: &Subject, response: &Response, errors: Vec<String>) -> Verdict {
+        let mut ids: Vec<&str> = response
+            .diagnostics()
+            .errors()
+            .map(|AuthorizationError::PolicyEvaluationError(error)| error.policy_id().as_ref())
+            .collect();
+        ids.sort_unstable();
+        let policies = match response.decision() {
+            Decision::Deny => self.determining(response),
+            Decision::Allow => Vec::new(),
+        };
+        let message = format!(
+            "denied: {} failed while it was evaluated for `{}`",
+            quoted(&ids),
+            subject.name
+        );
+        Verdict::Deny(Denial {
+            policies,
+            errors,
+            message,
+            advice: None,
+        })
     }
 
     fn unpermitted(
@@ -182,39 +216,6 @@ fn unbuildable(subject: &Subject, error: &RequestError) -> Verdict {
         errors: vec![bounded(&text)],
         message: format!(
             "denied: the policies cannot be asked about `{}`",
-            subject.name
-        ),
-        advice: None,
-    })
-}
-
-/// A policy that failed has not said no, and must not be taken for a yes.
-fn failed(
-    subject: &Subject,
-    slice: &PolicySet,
-    response: &Response,
-    errors: Vec<String>,
-) -> Verdict {
-    let mut ids: Vec<&str> = response
-        .diagnostics()
-        .errors()
-        .map(
-            |cedar_policy::AuthorizationError::PolicyEvaluationError(error)| {
-                AsRef::<str>::as_ref(error.policy_id())
-            },
-        )
-        .collect();
-    ids.sort_unstable();
-    let policies = match response.decision() {
-        Decision::Deny => notes(slice, response.diagnostics().reason()),
-        Decision::Allow => Vec::new(),
-    };
-    Verdict::Deny(Denial {
-        policies,
-        errors,
-        message: format!(
-            "denied: {} failed while it was evaluated for `{}`",
-            quoted(&ids),
             subject.name
         ),
         advice: None,
@@ -296,20 +297,6 @@ fn is_for(policy: &Policy, principal: &str) -> bool {
         | PrincipalConstraint::In(uid)
         | PrincipalConstraint::IsIn(_, uid) => AsRef::<str>::as_ref(uid.id()) == principal,
     }
-}
-
-fn notes<'a>(slice: &PolicySet, ids: impl Iterator<Item = &'a PolicyId>) -> Vec<PolicyNote> {
-    let annotation = |id, key| slice.annotation(id, key).map(str::to_owned);
-    let mut notes: Vec<PolicyNote> = ids
-        .map(|id| PolicyNote {
-            id: AsRef::<str>::as_ref(id).to_owned(),
-            reason: annotation(id, "reason"),
-            advice: annotation(id, "advice"),
-        })
-        .collect();
-    notes.sort();
-    notes.truncate(NOTES_COUNT_MAX);
-    notes
 }
 
 fn evaluation_errors(response: &Response) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! A policy set: parsed, validated and sliced once, and never changed afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use cedar_policy::{EntityUid, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{EntityUid, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use model::{Digest, SourceError, SourceErrors};
 
 use crate::fault;
@@ -12,6 +12,7 @@ use crate::lint;
 use crate::parse::{self, PlacedPolicy};
 use crate::schema::{self, Vocabulary};
 use crate::shape::{LaunchShape, PolicySource, ToolShape};
+use crate::verdict::PolicyNote;
 
 /// The policies of one session. Editing their files changes nothing here.
 pub struct Policies {
@@ -19,6 +20,8 @@ pub struct Policies {
     pub(crate) validator: Validator,
     /// By action: the policies whose scope lets them apply to it.
     pub(crate) slices: BTreeMap<EntityUid, PolicySet>,
+    /// By id. Cedar parses an annotation's name each time that it is asked for one.
+    pub(crate) notes: HashMap<PolicyId, PolicyNote>,
     digest: Digest,
     warnings: Vec<SourceError>,
 }
@@ -99,12 +102,17 @@ impl Policies {
                 .filter(|placed| lint::applies_to(&placed.policy, &subject.action));
             slices.insert(subject.action.clone(), set(applying)?);
         }
+        let notes = policies
+            .iter()
+            .map(|it| (it.policy.id().clone(), it.note.clone()))
+            .collect();
         let warnings = lint::unasked_approvals(policies, &words);
         let digest = Self::digest_of(sources);
         Ok(Self {
             words,
             validator,
             slices,
+            notes,
             digest,
             warnings,
         })

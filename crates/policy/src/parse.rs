@@ -13,6 +13,7 @@ use crate::limits::{
     POLICY_ID_BYTES_MAX, POLICY_TOKENS_MAX,
 };
 use crate::shape::PolicySource;
+use crate::verdict::PolicyNote;
 
 /// One policy under its final id.
 #[derive(Debug, Clone)]
@@ -21,11 +22,12 @@ pub(crate) struct PlacedPolicy<'a> {
     pub(crate) source: &'a PolicySource,
     /// Its bytes in the source, annotations included.
     pub(crate) span: Range<usize>,
+    pub(crate) note: PolicyNote,
 }
 
 impl PlacedPolicy<'_> {
     pub(crate) fn id(&self) -> &str {
-        AsRef::<str>::as_ref(self.policy.id())
+        &self.note.id
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -120,16 +122,20 @@ fn parse_file(source: &PolicySource) -> Result<Vec<PlacedPolicy<'_>>, Vec<Source
         let rest = source.text.get(end..).unwrap_or("");
         let start = rest.find(&text).map_or(0, |found| end + found);
         end = start + text.len();
-        let id = match policy.annotation("id") {
-            Some(id) => id.to_owned(),
-            None => format!("{}#{}", source.file, index + 1),
+        let annotations: BTreeMap<&str, &str> = policy.annotations().collect();
+        let annotation = |name| annotations.get(name).map(|text| (*text).to_owned());
+        let note = PolicyNote {
+            id: annotation("id").unwrap_or_else(|| format!("{}#{}", source.file, index + 1)),
+            reason: annotation("reason"),
+            advice: annotation("advice"),
         };
         let placed = PlacedPolicy {
-            policy: policy.new_id(PolicyId::new(id)),
+            policy: policy.new_id(PolicyId::new(&note.id)),
             source,
             span: start..end,
+            note,
         };
-        faults.extend(annotation_faults(&placed));
+        faults.extend(annotation_faults(&placed, &annotations));
         policies.push(placed);
     }
     if faults.is_empty() {
@@ -139,35 +145,40 @@ fn parse_file(source: &PolicySource) -> Result<Vec<PlacedPolicy<'_>>, Vec<Source
     }
 }
 
-fn annotation_faults(placed: &PlacedPolicy<'_>) -> Vec<SourceError> {
+fn annotation_faults(
+    placed: &PlacedPolicy<'_>,
+    annotations: &BTreeMap<&str, &str>,
+) -> Vec<SourceError> {
     let mut faults = Vec::new();
-    if let Some(id) = placed.policy.annotation("id") {
-        let graphic = |c: char| c.is_ascii_graphic() || c == ' ';
-        if id.is_empty() || id.len() > POLICY_ID_BYTES_MAX || !id.chars().all(graphic) {
-            let message =
-                format!("an `@id` has 1 to {POLICY_ID_BYTES_MAX} printable ASCII characters");
-            faults.push(placed.fault_at("@id", message));
-        }
-    }
-    for (name, mark) in [("reason", "@reason"), ("advice", "@advice")] {
-        let text = placed.policy.annotation(name).unwrap_or("x");
-        let control = text.chars().any(char::is_control);
-        if text.is_empty() || text.len() > ANNOTATION_BYTES_MAX || control {
-            let message = format!(
-                "an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text without controls"
-            );
-            faults.push(placed.fault_at(mark, message));
-        }
-    }
-    for (name, _) in placed.policy.annotations() {
-        if !matches!(name, "id" | "reason" | "advice") {
-            let fault =
-                placed.fault_at(&format!("@{name}"), format!("unknown annotation `@{name}`"));
-            let near = model::nearest(name, ["id", "reason", "advice"]);
-            faults.push(match near {
-                Some(near) => fault.help(format!("did you mean `@{near}`?")),
-                None => fault.help("the known ones are `@id`, `@reason` and `@advice`"),
-            });
+    for (name, text) in annotations {
+        let mark = format!("@{name}");
+        match *name {
+            "id" => {
+                let graphic = |c: char| c.is_ascii_graphic() || c == ' ';
+                if text.is_empty() || text.len() > POLICY_ID_BYTES_MAX || !text.chars().all(graphic)
+                {
+                    let message = format!(
+                        "an `@id` has 1 to {POLICY_ID_BYTES_MAX} printable ASCII characters"
+                    );
+                    faults.push(placed.fault_at(&mark, message));
+                }
+            }
+            "reason" | "advice" => {
+                let control = text.chars().any(char::is_control);
+                if text.is_empty() || text.len() > ANNOTATION_BYTES_MAX || control {
+                    let message = format!(
+                        "an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text without controls"
+                    );
+                    faults.push(placed.fault_at(&mark, message));
+                }
+            }
+            other => {
+                let fault = placed.fault_at(&mark, format!("unknown annotation `{mark}`"));
+                faults.push(match model::nearest(other, ["id", "reason", "advice"]) {
+                    Some(near) => fault.help(format!("did you mean `@{near}`?")),
+                    None => fault.help("the known ones are `@id`, `@reason` and `@advice`"),
+                });
+            }
         }
     }
     faults

@@ -12,6 +12,7 @@ use crate::shape::{LaunchShape, PolicyType, ToolKind, ToolShape};
 
 /// The types that every action's context is made of.
 const TYPES: &str = "\
+entity Tool = { name: String, version: String, contract_sha256: String, risk_tier: String };
 type Limit = { value: Long, enforcement: String };
 type Limits = { memory_mib: Limit, cpu_milli: Limit, pids: Limit, file_bytes: Limit, \
 scratch_bytes: Limit, stream_bytes: Limit, time_ms: Limit, landlock: String };
@@ -26,28 +27,6 @@ provider?: String, model?: String, base_url?: String, max_requests?: Long, \
 max_output_tokens?: Long, max_total_output_tokens?: Long };
 type Custom = { kind: String, sha256: String };
 ";
-
-/// Unqualified names that a `[tool.cedar]` resource cannot take.
-const RESERVED: [&str; 18] = [
-    "Agent",
-    "Action",
-    "Limit",
-    "Limits",
-    "Program",
-    "ParentIdentity",
-    "InputFile",
-    "OutputFile",
-    "Launch",
-    "Custom",
-    "Trusted",
-    "String",
-    "Long",
-    "Bool",
-    "Boolean",
-    "Set",
-    "Record",
-    "Entity",
-];
 
 /// What one descriptor is called in a request.
 #[derive(Debug, Clone)]
@@ -77,11 +56,13 @@ pub(crate) struct Vocabulary {
     pub(crate) principals: BTreeSet<String>,
 }
 
+/// Type and id of an action: `Action` and `tool_call::copy_csv`.
+type ActionName = (String, String);
+
 /// One action: its tools, which may be several.
 #[derive(Debug)]
 struct ActionShape<'a> {
     kind: SubjectKind,
-    resource_types: BTreeSet<String>,
     tools: Vec<&'a ToolShape>,
 }
 
@@ -95,51 +76,49 @@ pub(crate) fn generate(
     principals: &[String],
     trusted_keys: &[String],
 ) -> Result<Vocabulary, Vec<SourceError>> {
-    let mut faults = Vec::new();
-    let mut actions: BTreeMap<String, ActionShape<'_>> = BTreeMap::new();
-    let mut subjects = BTreeMap::new();
-    if tools.len() + launches.len() > ACTIONS_COUNT_MAX {
-        let count = tools.len() + launches.len();
-        return Err(vec![fault(
-            "tools",
-            format!("{count} tools and launches are more than the {ACTIONS_COUNT_MAX} allowed"),
-        )]);
+    let count = tools.len() + launches.len();
+    if count > ACTIONS_COUNT_MAX {
+        let message =
+            format!("{count} tools and launches are more than the {ACTIONS_COUNT_MAX} allowed");
+        return Err(vec![fault("tools", message)]);
     }
-    for tool in tools {
-        match add_tool(tool, &mut actions) {
-            Ok(subject) if subjects.contains_key(tool.name.as_str()) => {
-                let name = subject.name;
-                faults.push(fault(&name, format!("two tools have the name `{name}`")));
+    let mut faults = Vec::new();
+    let mut actions: BTreeMap<ActionName, ActionShape<'_>> = BTreeMap::new();
+    let mut subjects: BTreeMap<String, Subject> = BTreeMap::new();
+    for added in tools
+        .iter()
+        .map(|tool| add_tool(tool, &mut actions))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain(
+            launches
+                .iter()
+                .map(|launch| add_launch(launch, &mut actions)),
+        )
+    {
+        match added {
+            Ok(subject) if subjects.contains_key(&subject.name) => {
+                let message = format!("two tools or launches have the name `{}`", subject.name);
+                faults.push(fault(&subject.name, message));
             }
             Ok(subject) => drop(subjects.insert(subject.name.clone(), subject)),
-            Err(error) => faults.push(fault(tool.name.as_str(), error)),
-        }
-    }
-    for launch in launches {
-        let name = &launch.executor;
-        match add_launch(name, &mut actions) {
-            Ok(subject) if !subjects.contains_key(name) => {
-                drop(subjects.insert(name.clone(), subject))
-            }
-            Ok(_) => faults.push(fault(
-                name,
-                format!("a tool must not have the launch's name `{name}`"),
-            )),
-            Err(error) => faults.push(fault(name, error)),
+            Err(error) => faults.push(error),
         }
     }
     for subject in subjects.values_mut() {
-        let action = actions.get(AsRef::<str>::as_ref(subject.action.id()));
-        subject.shared = action.is_some_and(|action| action.tools.len() > 1);
+        let uid = &subject.action;
+        let name = (
+            uid.type_name().to_string(),
+            AsRef::<str>::as_ref(uid.id()).to_owned(),
+        );
+        subject.shared = actions
+            .get(&name)
+            .is_some_and(|action| action.tools.len() > 1);
     }
     let names = check_names(principals, trusted_keys, &mut faults);
-    let mut text = preamble(&names, &actions);
-    for (id, action) in &actions {
-        if let Err(error) = write_action(&mut text, id, action) {
-            faults.push(fault(&format!("action {id}"), error));
-        }
-    }
-    match EntityTypeName::from_str("Agent") {
+    let mut text = preamble(&names);
+    write_actions(&mut text, &actions, &mut faults);
+    match type_name("Agent") {
         Ok(agent) if faults.is_empty() => Ok(Vocabulary {
             text,
             subjects,
@@ -147,7 +126,7 @@ pub(crate) fn generate(
             principals: names.principals,
         }),
         Ok(_) => Err(faults),
-        Err(error) => Err(vec![fault("schema", error.to_string())]),
+        Err(error) => Err(vec![fault("schema", error)]),
     }
 }
 
@@ -157,95 +136,93 @@ fn fault(file: &str, message: impl Into<String>) -> SourceError {
 
 fn add_tool<'a>(
     tool: &'a ToolShape,
-    actions: &mut BTreeMap<String, ActionShape<'a>>,
-) -> Result<Subject, String> {
+    actions: &mut BTreeMap<ActionName, ActionShape<'a>>,
+) -> Result<Subject, SourceError> {
     let name = tool.name.as_str();
     let kind = match tool.kind {
         ToolKind::Command => SubjectKind::Command,
         ToolKind::Custom => SubjectKind::Custom,
     };
-    let (resource_type, action) = match &tool.action {
-        None => ("Tool", format!("tool_call::{name}")),
-        Some((resource, action)) => (resource.as_str(), checked_action(action)?),
+    let action = match &tool.action {
+        None => default_action(name),
+        Some(pair) => checked_action(pair).map_err(|error| fault(name, error))?,
     };
-    let subject = subject(name, kind, resource_type, &action, tool.needs_approval)?;
-    let entry = actions
-        .entry(action.clone())
-        .or_insert_with(|| ActionShape {
-            kind,
-            resource_types: BTreeSet::new(),
-            tools: Vec::new(),
-        });
+    let subject = subject(name, kind, &action, tool.needs_approval)?;
+    let entry = actions.entry(action).or_insert_with(|| ActionShape {
+        kind,
+        tools: Vec::new(),
+    });
     if entry.kind != kind {
-        return Err(format!(
-            "the action `{action}` is shared by tools of different kinds"
-        ));
+        let message = format!("{} is shared by tools of different kinds", subject.action);
+        return Err(fault(name, message));
     }
-    entry.resource_types.insert(resource_type.to_owned());
     entry.tools.push(tool);
     Ok(subject)
 }
 
 fn add_launch(
-    executor: &str,
-    actions: &mut BTreeMap<String, ActionShape<'_>>,
-) -> Result<Subject, String> {
-    AgentName::new(executor).map_err(|error| error.to_string())?;
-    let action = format!("tool_call::{executor}");
-    let subject = subject(executor, SubjectKind::Launch, "Tool", &action, false)?;
+    launch: &LaunchShape,
+    actions: &mut BTreeMap<ActionName, ActionShape<'_>>,
+) -> Result<Subject, SourceError> {
+    let name = &launch.executor;
+    AgentName::new(name.as_str()).map_err(|error| fault("launch", error.to_string()))?;
+    let action = default_action(name);
+    let subject = subject(name, SubjectKind::Launch, &action, false)?;
     actions.entry(action).or_insert_with(|| ActionShape {
         kind: SubjectKind::Launch,
-        resource_types: BTreeSet::from(["Tool".to_owned()]),
         tools: Vec::new(),
     });
     Ok(subject)
 }
 
+fn default_action(name: &str) -> ActionName {
+    ("Action".to_owned(), format!("tool_call::{name}"))
+}
+
+fn type_name(text: &str) -> Result<EntityTypeName, String> {
+    EntityTypeName::from_str(text).map_err(|_| format!("`{text}` is not a Cedar type name"))
+}
+
 fn subject(
     name: &str,
     kind: SubjectKind,
-    resource_type: &str,
-    action: &str,
+    (action_type, action): &ActionName,
     needs_approval: bool,
-) -> Result<Subject, String> {
-    let parse = |text: &str| {
-        EntityTypeName::from_str(text).map_err(|_| {
-            format!("the resource type `{text}` is not a Cedar type name such as `Files::Table`")
-        })
+) -> Result<Subject, SourceError> {
+    let uid = |kind: &str, id: &str| match type_name(kind) {
+        Ok(kind) => Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id))),
+        Err(error) => Err(fault(name, error)),
     };
-    let last = resource_type.rsplit("::").next().unwrap_or(resource_type);
-    if resource_type.len() > CEDAR_NAME_BYTES_MAX
-        || last == "Action"
-        || RESERVED.contains(&resource_type)
-        || resource_type.starts_with("__cedar")
-    {
-        return Err(format!(
-            "the resource type `{resource_type}` is reserved or too long"
-        ));
-    }
     Ok(Subject {
         name: name.to_owned(),
         kind,
-        action: EntityUid::from_type_name_and_id(parse("Action")?, EntityId::new(action)),
-        resource: EntityUid::from_type_name_and_id(parse(resource_type)?, EntityId::new(name)),
+        action: uid(action_type, action)?,
+        resource: uid("Tool", name)?,
         shared: false,
         needs_approval,
     })
 }
 
-fn checked_action(action: &str) -> Result<String, String> {
-    let allowed =
-        |character: char| character.is_ascii_graphic() && character != '"' && character != '\\';
-    if action.is_empty() || action.len() > CEDAR_NAME_BYTES_MAX || !action.chars().all(allowed) {
+/// The pair of `[tool.cedar]`. Cedar wants the last part of an action's type to be `Action`.
+fn checked_action((kind, id): &(String, String)) -> Result<ActionName, String> {
+    let namespace = kind.strip_suffix("Action").unwrap_or("?");
+    let qualified = namespace.is_empty() || namespace.ends_with("::");
+    if !qualified || kind.len() > CEDAR_NAME_BYTES_MAX || kind.contains("__cedar") {
+        return Err(
+            "the type of a `[tool.cedar]` action is `Action` or ends with `::Action`".to_owned(),
+        );
+    }
+    let allowed = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
+    if id.is_empty() || id.len() > CEDAR_NAME_BYTES_MAX || !id.chars().all(allowed) {
         return Err(format!(
             "a `[tool.cedar]` action has 1 to {CEDAR_NAME_BYTES_MAX} printable ASCII characters \
              without quote and backslash"
         ));
     }
-    if action.starts_with("tool_call::") {
+    if id.starts_with("tool_call::") {
         return Err("a `[tool.cedar]` action must not start with `tool_call::`".to_owned());
     }
-    Ok(action.to_owned())
+    Ok((type_name(kind)?.to_string(), id.clone()))
 }
 
 struct Names {
@@ -284,41 +261,45 @@ fn check_names(
     }
 }
 
-fn preamble(names: &Names, actions: &BTreeMap<String, ActionShape<'_>>) -> String {
+fn preamble(names: &Names) -> String {
     let quote = |name: &String| format!("\"{name}\"");
     let principals: Vec<String> = names.principals.iter().map(quote).collect();
-    let trusted: Vec<String> = names
-        .trusted
-        .iter()
-        .map(|key| format!("\"{key}\": String"))
-        .collect();
-    let mut text = format!("entity Agent enum [{}];\n", principals.join(", "));
-    let types: BTreeSet<&str> = actions
-        .values()
-        .flat_map(|action| action.resource_types.iter().map(String::as_str))
-        .chain(["Tool"])
-        .collect();
-    for name in types {
-        let (namespace, base) = match name.rsplit_once("::") {
-            Some((namespace, base)) => (Some(namespace), base),
-            None => (None, name),
-        };
-        let entity = format!(
-            "entity {base} = {{ name: __cedar::String, version: __cedar::String, \
-             contract_sha256: __cedar::String, risk_tier: __cedar::String }};"
-        );
-        let _ = match namespace {
-            Some(namespace) => writeln!(text, "namespace {namespace} {{ {entity} }}"),
-            None => writeln!(text, "{entity}"),
-        };
+    let attribute = |key: &String| format!("\"{key}\": String");
+    let trusted: Vec<String> = names.trusted.iter().map(attribute).collect();
+    format!(
+        "entity Agent enum [{}];\n{TYPES}type Trusted = {{ {} }};\n",
+        principals.join(", "),
+        trusted.join(", ")
+    )
+}
+
+fn write_actions(
+    text: &mut String,
+    actions: &BTreeMap<ActionName, ActionShape<'_>>,
+    faults: &mut Vec<SourceError>,
+) {
+    let mut open = None;
+    for ((kind, id), action) in actions {
+        let namespace = kind.strip_suffix("::Action");
+        if namespace != open {
+            if open.is_some() {
+                text.push_str("}\n");
+            }
+            if let Some(namespace) = namespace {
+                let _ = writeln!(text, "namespace {namespace} {{");
+            }
+            open = namespace;
+        }
+        if let Err(error) = write_action(text, id, action) {
+            faults.push(fault(&format!("action {id}"), error));
+        }
     }
-    text.push_str(TYPES);
-    let _ = writeln!(text, "type Trusted = {{ {} }};", trusted.join(", "));
-    text
+    if open.is_some() {
+        text.push_str("}\n");
+    }
 }
 
 fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result<(), String> {
-    let resources: Vec<&str> = action.resource_types.iter().map(String::as_str).collect();
     let invocation = match action.kind {
         SubjectKind::Custom => "custom: Custom".to_owned(),
         SubjectKind::Launch => {
@@ -344,10 +325,9 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
     };
     let _ = writeln!(
         text,
-        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [{}], context: {{\n  \
+        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [Tool], context: {{\n  \
          trusted: Trusted, has_human_approval: Bool, approved_sha256?: String,\n  \
-         invocation: {{ {invocation} }}\n}} }};",
-        resources.join(", ")
+         invocation: {{ {invocation} }}\n}} }};"
     );
     Ok(())
 }

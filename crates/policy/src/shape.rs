@@ -15,9 +15,9 @@ pub struct PolicySource {
 pub struct ToolShape {
     pub name: ToolName,
     pub kind: ToolKind,
-    /// The manifest's `[tool.cedar]` pair: resource type (`PenTest::ScanTarget`) and action
-    /// (`execute_tool`). Without it the action is `tool_call::NAME` and the resource a `Tool`.
-    /// Tools may share an action; then they agree in the types of equally named arguments.
+    /// The action of the manifest's `[tool.cedar]`: its type (`Action`, `Files::Action`) and its
+    /// id. Without it the action is `Action::"tool_call::NAME"`. Tools may share an action; then
+    /// they agree in the types of equally named arguments.
     pub action: Option<(String, String)>,
     /// Name, type, and whether it is always there.
     pub arguments: Vec<(ArgumentName, PolicyType, bool)>,

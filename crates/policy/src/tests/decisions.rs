@@ -396,9 +396,9 @@ fn what_would_be_denied_even_if_approved_is_known_before_anybody_is_asked() {
 #[test]
 fn tools_that_share_an_action_are_told_apart_by_their_resource() {
     let mut one = copy_tool("copy_csv");
-    one.action = Some(("Files::Table".into(), "copy".into()));
+    one.action = Some(("Files::Action".into(), "copy".into()));
     let mut two = echo_tool();
-    two.action = Some(("Files::Table".into(), "copy".into()));
+    two.action = Some(("Files::Action".into(), "copy".into()));
     let load = |text: &str| {
         let sources = [source("p.cedar", text)];
         Policies::load(
@@ -414,7 +414,7 @@ fn tools_that_share_an_action_are_told_apart_by_their_resource() {
     let permit = all.smallest_permit("operator", "copy_csv").unwrap();
     assert_eq!(
         permit,
-        r#"permit(principal == Agent::"operator", action == Action::"copy", resource == Files::Table::"copy_csv");"#
+        r#"permit(principal == Agent::"operator", action == Files::Action::"copy", resource == Tool::"copy_csv");"#
     );
     assert!(denied.advice.unwrap().ends_with(&permit));
     let all = load(&permit).unwrap();

@@ -389,26 +389,32 @@ fn hostile_policy_text_is_a_fault_and_never_a_crash() {
 fn what_cedar_cannot_speak_about_is_refused_by_name() {
     let all = principals();
     let twice = tools_fault(&[echo_tool(), echo_tool()], &[], &all, &[]);
-    assert!(twice.contains("two tools have the name `echo`"), "{twice}");
+    assert!(
+        twice.contains("two tools or launches have the name `echo`"),
+        "{twice}"
+    );
     let launch = [LaunchShape {
         executor: "echo".into(),
     }];
-    assert!(tools_fault(&[echo_tool()], &launch, &all, &[]).contains("launch's name `echo`"));
+    assert!(
+        tools_fault(&[echo_tool()], &launch, &all, &[])
+            .contains("two tools or launches have the name `echo`")
+    );
     assert!(tools_fault(&[], &[], &[], &[]).contains("at least one principal"));
     assert!(tools_fault(&[], &[], &["a\"b".into()], &[]).contains("agent name"));
     assert!(tools_fault(&[], &[], &all, &["a b".into()]).contains("trusted context name"));
-    for (resource, action) in [
+    for (kind, action) in [
         ("Agent", "x"),
-        ("Limit", "x"),
-        ("A::Action", "x"),
-        ("__cedar::String", "x"),
-        ("a b", "x"),
-        ("Tool", ""),
-        ("Tool", "a\"b"),
-        ("Tool", "tool_call::copy"),
+        ("MyAction", "x"),
+        ("__cedar::Action", "x"),
+        ("a b::Action", "x"),
+        ("::Action", "x"),
+        ("Action", ""),
+        ("Action", "a\"b"),
+        ("Action", "tool_call::copy"),
     ] {
         let mut tool = echo_tool();
-        tool.action = Some((resource.into(), action.into()));
+        tool.action = Some((kind.into(), action.into()));
         let text = tools_fault(&[tool], &[], &all, &[]);
         assert!(text.starts_with("echo: "), "{text}");
     }
@@ -419,7 +425,7 @@ fn tools_that_share_an_action_agree_in_their_types() {
     let mut one = copy_tool("one");
     let mut two = echo_tool();
     for tool in [&mut one, &mut two] {
-        tool.action = Some(("Tool".into(), "copy".into()));
+        tool.action = Some(("Action".into(), "copy".into()));
     }
     let clash = (
         model::ArgumentName::new("count").unwrap(),
@@ -496,7 +502,7 @@ proptest! {
     ) {
         let text = text.concat();
         if let Err(faults) = load(&[source("p.cedar", &text)]) {
-            prop_assert!(!faults.to_string().contains('\u{202e}'));
+            prop_assert!(!faults.to_string().contains('\u{202e}'), "unescaped");
         }
     }
 }
