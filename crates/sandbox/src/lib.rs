@@ -1,1 +1,21 @@
-//! placeholder
+//! Tiers: places that start one worker, bound it, stop it, and confirm its removal.
+//!
+//! The namespace tier needs nothing but the kernel. Its helper is the crate `sandbox-init`; this
+//! crate is the owner's side. Every wait is on a descriptor; nothing here polls by interval.
+
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod filters;
+mod host;
+mod launch;
+pub mod limits;
+mod locate;
+pub mod programs;
+mod running;
+mod slots;
+mod tier;
+
+pub use locate::locate_init;
+pub use programs::{ProgramCache, ProgramError};
+pub use tier::{NamespaceConfig, NamespaceTier};

@@ -1,0 +1,699 @@
+//! What the owner tells the helper, and what the helper answers.
+//!
+//! The plan is read from a sealed memory file, the replies are packets of one socket. Both are
+//! lists of fields in a fixed order, each text with its length before it; numbers are little
+//! endian. Decoding is strict: another version, a missing or left-over byte, a wrong tag, a text
+//! with a zero byte or a list past its bound is an error. Owner and helper are built together,
+//! so there is one version and no negotiation.
+
+use std::fmt;
+
+use crate::limits::{LIST_ITEMS_MAX, PLAN_BYTES_MAX, REASON_BYTES_MAX, REPLY_BYTES_MAX};
+
+/// The content of the packet that carries the descriptors.
+pub const GREETING: &[u8] = b"symbi-init 1";
+const VERSION: u16 = 1;
+const PLAN_TAG: u32 = 0x4e41_4c50;
+const REPLY_TAG: u32 = 0x4c50_4552;
+
+/// Whose host identity the worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// Root's worker: two host ids, `first` for init and `first + 1` for the workload.
+    Range { first: u32 },
+    /// An ordinary user's worker: the caller's own id.
+    Caller,
+}
+
+/// A file inside the worker that must still be the one that was authorized.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundFile {
+    /// Absolute path inside the worker; links are followed.
+    pub path: String,
+    pub stamp: FileStamp,
+}
+
+/// What tells one state of one file from every other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileStamp {
+    pub device: u64,
+    pub inode: u64,
+    pub bytes: u64,
+    /// Seconds and nanoseconds.
+    pub modified: (i64, u32),
+    pub changed: (i64, u32),
+}
+
+/// A file of the host, shown read-only beside the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownFile {
+    pub host: String,
+    pub path: String,
+    pub stamp: FileStamp,
+}
+
+/// One input; its bytes come by a descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Absolute path inside the worker.
+    pub path: String,
+    pub bytes: u64,
+}
+
+/// How the output appears to the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputMode {
+    File,
+    Fresh,
+}
+
+/// The one file that may leave the worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Absolute path inside the worker.
+    pub path: String,
+    pub mode: OutputMode,
+}
+
+/// Limits that init sets on the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Processes and threads of the workload.
+    pub processes: u64,
+    pub file_bytes: u64,
+    pub scratch_bytes: u64,
+    /// Where no cgroup bounds the memory: RLIMIT_DATA.
+    pub data_bytes: Option<u64>,
+    /// Where no cgroup bounds the CPU: RLIMIT_CPU.
+    pub cpu_seconds: Option<u64>,
+    /// Every Landlock feature that the rules use is there.
+    pub landlock_whole: bool,
+}
+
+/// What the worker is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task {
+    /// Make everything, run nothing: the tier asks whether this host can.
+    Probe,
+    Run(Run),
+}
+
+/// The program of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Absolute path inside the worker.
+    pub program: String,
+    pub argv: Vec<String>,
+    /// `NAME=value`.
+    pub environment: Vec<String>,
+    pub bound: Vec<BoundFile>,
+}
+
+/// Everything that the helper needs to make one worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub identity: Identity,
+    /// Number of descriptors of `cgroup.procs` files.
+    pub groups: u32,
+    /// Host folders that the root shows besides its own.
+    pub also: Vec<String>,
+    pub working_dir: String,
+    /// The working directory is scratch space (an agent's).
+    pub working_dir_writable: bool,
+    /// Host path of the folder that is shown at `/channel`.
+    pub channel: Option<String>,
+    pub program_file: Option<ShownFile>,
+    pub inputs: Vec<Input>,
+    pub output: Option<Output>,
+    pub bounds: Bounds,
+    pub task: Task,
+}
+
+/// Which of the three processes speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    Helper,
+    Init,
+    Workload,
+}
+
+/// How the workload ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Exited(i32),
+    Signaled(i32),
+}
+
+/// What became of the output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutputReport {
+    NotGranted,
+    /// The file's descriptor comes with the reply.
+    Written,
+    Unusable {
+        reason: String,
+    },
+}
+
+/// A step of making a worker that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub speaker: Speaker,
+    pub step: String,
+    /// 0 where no system call failed.
+    pub errno: i32,
+}
+
+/// What the helper or init says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Init lives; its pidfd comes with the reply.
+    Born {
+        pid: i32,
+    },
+    /// The workload's first instruction is about to run.
+    Started,
+    Failed(Failure),
+    /// A bound file is not the one that was authorized.
+    Changed {
+        path: String,
+    },
+    /// Every process but init is gone.
+    Ended {
+        status: Status,
+        ran_micros: u64,
+        output: OutputReport,
+    },
+}
+
+/// Why bytes are no plan or no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WireError {
+    Version,
+    Short {
+        field: &'static str,
+    },
+    LeftOver {
+        bytes: usize,
+    },
+    Tag {
+        field: &'static str,
+        value: u8,
+    },
+    Text {
+        field: &'static str,
+    },
+    TooLong {
+        field: &'static str,
+        length: usize,
+        max: usize,
+    },
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version => f.write_str("the helper and the runtime are of different versions"),
+            Self::Short { field } => write!(f, "the message ends inside `{field}`"),
+            Self::LeftOver { bytes } => write!(f, "the message has {bytes} bytes too many"),
+            Self::Tag { field, value } => write!(f, "`{field}` has the unknown tag {value}"),
+            Self::Text { field } => {
+                write!(f, "`{field}` is not a text, or holds a zero byte")
+            }
+            Self::TooLong { field, length, max } => {
+                write!(f, "`{field}` has a length of {length}, more than {max}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl Plan {
+    /// The bytes of this plan.
+    ///
+    /// # Errors
+    /// [`WireError`] for a text with a zero byte and for a plan past its bound.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut out = Writer::new(PLAN_TAG);
+        match self.identity {
+            Identity::Caller => out.byte(0),
+            Identity::Range { first } => {
+                out.byte(1);
+                out.word(first);
+            }
+        }
+        out.word(self.groups);
+        out.texts("also", &self.also)?;
+        out.text("working_dir", &self.working_dir)?;
+        out.flag(self.working_dir_writable);
+        out.option(self.channel.as_ref(), |out, path| out.text("channel", path))?;
+        out.option(self.program_file.as_ref(), |out, file| {
+            out.text("host", &file.host)?;
+            out.text("path", &file.path)?;
+            out.stamp(&file.stamp);
+            Ok(())
+        })?;
+        out.list("inputs", &self.inputs, |out, input| {
+            out.text("input", &input.path)?;
+            out.number(input.bytes);
+            Ok(())
+        })?;
+        out.option(self.output.as_ref(), |out, output| {
+            out.text("output", &output.path)?;
+            out.flag(output.mode == OutputMode::Fresh);
+            Ok(())
+        })?;
+        out.bounds(&self.bounds)?;
+        match &self.task {
+            Task::Probe => out.byte(0),
+            Task::Run(run) => {
+                out.byte(1);
+                out.text("program", &run.program)?;
+                out.texts("argv", &run.argv)?;
+                out.texts("environment", &run.environment)?;
+                out.list("bound", &run.bound, |out, file| {
+                    out.text("bound", &file.path)?;
+                    out.stamp(&file.stamp);
+                    Ok(())
+                })?;
+            }
+        }
+        out.finish("plan", PLAN_BYTES_MAX)
+    }
+
+    /// The plan of these bytes.
+    ///
+    /// # Errors
+    /// [`WireError`] names the first thing that is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader::new(PLAN_TAG, "plan", bytes, PLAN_BYTES_MAX)?;
+        let plan = Self {
+            identity: match from.byte("identity")? {
+                0 => Identity::Caller,
+                1 => Identity::Range {
+                    first: from.word("first")?,
+                },
+                value => return Err(tag("identity", value)),
+            },
+            groups: from.word("groups")?,
+            also: from.texts("also")?,
+            working_dir: from.text("working_dir")?,
+            working_dir_writable: from.flag("working_dir_writable")?,
+            channel: from.option("channel", |from| from.text("channel"))?,
+            program_file: from.option("program_file", |from| {
+                Ok(ShownFile {
+                    host: from.text("host")?,
+                    path: from.text("path")?,
+                    stamp: from.stamp()?,
+                })
+            })?,
+            inputs: from.list("inputs", |from| {
+                Ok(Input {
+                    path: from.text("input")?,
+                    bytes: from.number("bytes")?,
+                })
+            })?,
+            output: from.option("output", |from| {
+                Ok(Output {
+                    path: from.text("output")?,
+                    mode: match from.flag("mode")? {
+                        false => OutputMode::File,
+                        true => OutputMode::Fresh,
+                    },
+                })
+            })?,
+            bounds: from.bounds()?,
+            task: match from.byte("task")? {
+                0 => Task::Probe,
+                1 => Task::Run(from.run()?),
+                value => return Err(tag("task", value)),
+            },
+        };
+        from.finish()?;
+        Ok(plan)
+    }
+}
+
+impl Reply {
+    /// The bytes of this reply; long texts are cut.
+    ///
+    /// # Errors
+    /// [`WireError`] for a text with a zero byte.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        let mut out = Writer::new(REPLY_TAG);
+        match self {
+            Self::Born { pid } => {
+                out.byte(0);
+                out.signed(*pid);
+            }
+            Self::Started => out.byte(1),
+            Self::Failed(failure) => {
+                out.byte(2);
+                out.byte(match failure.speaker {
+                    Speaker::Helper => 0,
+                    Speaker::Init => 1,
+                    Speaker::Workload => 2,
+                });
+                out.text("step", cut(&failure.step))?;
+                out.signed(failure.errno);
+            }
+            Self::Changed { path } => {
+                out.byte(3);
+                out.text("path", cut(path))?;
+            }
+            Self::Ended {
+                status,
+                ran_micros,
+                output,
+            } => {
+                out.byte(4);
+                let (kind, value) = match status {
+                    Status::Exited(code) => (0, *code),
+                    Status::Signaled(signal) => (1, *signal),
+                };
+                out.byte(kind);
+                out.signed(value);
+                out.number(*ran_micros);
+                match output {
+                    OutputReport::NotGranted => out.byte(0),
+                    OutputReport::Written => out.byte(1),
+                    OutputReport::Unusable { reason } => {
+                        out.byte(2);
+                        out.text("reason", cut(reason))?;
+                    }
+                }
+            }
+        }
+        out.finish("reply", REPLY_BYTES_MAX)
+    }
+
+    /// The reply of these bytes.
+    ///
+    /// # Errors
+    /// [`WireError`] names the first thing that is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader::new(REPLY_TAG, "reply", bytes, REPLY_BYTES_MAX)?;
+        let reply = match from.byte("reply")? {
+            0 => Self::Born {
+                pid: from.signed("pid")?,
+            },
+            1 => Self::Started,
+            2 => Self::Failed(Failure {
+                speaker: match from.byte("speaker")? {
+                    0 => Speaker::Helper,
+                    1 => Speaker::Init,
+                    2 => Speaker::Workload,
+                    value => return Err(tag("speaker", value)),
+                },
+                step: from.text("step")?,
+                errno: from.signed("errno")?,
+            }),
+            3 => Self::Changed {
+                path: from.text("path")?,
+            },
+            4 => {
+                let kind = from.byte("status")?;
+                let value = from.signed("status")?;
+                Self::Ended {
+                    status: match kind {
+                        0 => Status::Exited(value),
+                        1 => Status::Signaled(value),
+                        value => return Err(tag("status", value)),
+                    },
+                    ran_micros: from.number("ran")?,
+                    output: match from.byte("output")? {
+                        0 => OutputReport::NotGranted,
+                        1 => OutputReport::Written,
+                        2 => OutputReport::Unusable {
+                            reason: from.text("reason")?,
+                        },
+                        value => return Err(tag("output", value)),
+                    },
+                }
+            }
+            value => return Err(tag("reply", value)),
+        };
+        from.finish()?;
+        Ok(reply)
+    }
+}
+
+fn tag(field: &'static str, value: u8) -> WireError {
+    WireError::Tag { field, value }
+}
+
+/// At most [`REASON_BYTES_MAX`] bytes of `text`, whole characters.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(REASON_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u32) -> Self {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        Self(bytes)
+    }
+
+    fn byte(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn flag(&mut self, value: bool) {
+        self.byte(u8::from(value));
+    }
+
+    fn word(&mut self, value: u32) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn signed(&mut self, value: i32) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn number(&mut self, value: u64) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn length(&mut self, field: &'static str, length: usize, max: usize) -> Result<(), WireError> {
+        match u32::try_from(length) {
+            Ok(word) if length <= max => {
+                self.word(word);
+                Ok(())
+            }
+            _ => Err(WireError::TooLong { field, length, max }),
+        }
+    }
+
+    fn text(&mut self, field: &'static str, text: &str) -> Result<(), WireError> {
+        if text.contains('\0') {
+            return Err(WireError::Text { field });
+        }
+        self.length(field, text.len(), PLAN_BYTES_MAX)?;
+        self.0.extend(text.as_bytes());
+        Ok(())
+    }
+
+    fn list<T>(
+        &mut self,
+        field: &'static str,
+        items: &[T],
+        mut write: impl FnMut(&mut Self, &T) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        self.length(field, items.len(), LIST_ITEMS_MAX)?;
+        items.iter().try_for_each(|item| write(self, item))
+    }
+
+    fn texts(&mut self, field: &'static str, texts: &[String]) -> Result<(), WireError> {
+        self.list(field, texts, |out, text| out.text(field, text))
+    }
+
+    fn option<T>(
+        &mut self,
+        value: Option<&T>,
+        write: impl FnOnce(&mut Self, &T) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        self.flag(value.is_some());
+        value.map_or(Ok(()), |value| write(self, value))
+    }
+
+    fn stamp(&mut self, stamp: &FileStamp) {
+        self.number(stamp.device);
+        self.number(stamp.inode);
+        self.number(stamp.bytes);
+        for (seconds, nanos) in [stamp.modified, stamp.changed] {
+            self.0.extend(seconds.to_le_bytes());
+            self.word(nanos);
+        }
+    }
+
+    fn bounds(&mut self, bounds: &Bounds) -> Result<(), WireError> {
+        self.number(bounds.processes);
+        self.number(bounds.file_bytes);
+        self.number(bounds.scratch_bytes);
+        for bound in [bounds.data_bytes, bounds.cpu_seconds] {
+            self.option(bound.as_ref(), |out, value| {
+                out.number(*value);
+                Ok(())
+            })?;
+        }
+        self.flag(bounds.landlock_whole);
+        Ok(())
+    }
+
+    fn finish(self, field: &'static str, max: usize) -> Result<Vec<u8>, WireError> {
+        let length = self.0.len();
+        if length > max {
+            return Err(WireError::TooLong { field, length, max });
+        }
+        Ok(self.0)
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn new(kind: u32, field: &'static str, bytes: &'a [u8], max: usize) -> Result<Self, WireError> {
+        let length = bytes.len();
+        if length > max {
+            return Err(WireError::TooLong { field, length, max });
+        }
+        let mut reader = Self(bytes);
+        let (found, version) = (reader.word(field)?, reader.take::<2>(field)?);
+        if found != kind || u16::from_le_bytes(version) != VERSION {
+            return Err(WireError::Version);
+        }
+        Ok(reader)
+    }
+
+    fn take<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
+        let (head, rest) = self
+            .0
+            .split_first_chunk::<N>()
+            .ok_or(WireError::Short { field })?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn byte(&mut self, field: &'static str) -> Result<u8, WireError> {
+        self.take::<1>(field).map(|[byte]| byte)
+    }
+
+    fn flag(&mut self, field: &'static str) -> Result<bool, WireError> {
+        match self.byte(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(tag(field, value)),
+        }
+    }
+
+    fn word(&mut self, field: &'static str) -> Result<u32, WireError> {
+        self.take(field).map(u32::from_le_bytes)
+    }
+
+    fn signed(&mut self, field: &'static str) -> Result<i32, WireError> {
+        self.take(field).map(i32::from_le_bytes)
+    }
+
+    fn number(&mut self, field: &'static str) -> Result<u64, WireError> {
+        self.take(field).map(u64::from_le_bytes)
+    }
+
+    fn length(&mut self, field: &'static str, max: usize) -> Result<usize, WireError> {
+        let length = self.word(field)? as usize;
+        if length > max {
+            return Err(WireError::TooLong { field, length, max });
+        }
+        Ok(length)
+    }
+
+    fn text(&mut self, field: &'static str) -> Result<String, WireError> {
+        let length = self.length(field, PLAN_BYTES_MAX)?;
+        let (head, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or(WireError::Short { field })?;
+        self.0 = rest;
+        match std::str::from_utf8(head) {
+            Ok(text) if !text.contains('\0') => Ok(text.to_owned()),
+            _ => Err(WireError::Text { field }),
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        field: &'static str,
+        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let length = self.length(field, LIST_ITEMS_MAX)?;
+        (0..length).map(|_| read(self)).collect()
+    }
+
+    fn texts(&mut self, field: &'static str) -> Result<Vec<String>, WireError> {
+        self.list(field, |from| from.text(field))
+    }
+
+    fn option<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Option<T>, WireError> {
+        if self.flag(field)? {
+            read(self).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn stamp(&mut self) -> Result<FileStamp, WireError> {
+        let time = |from: &mut Self| -> Result<(i64, u32), WireError> {
+            let seconds = from.take("time").map(i64::from_le_bytes)?;
+            Ok((seconds, from.word("time")?))
+        };
+        Ok(FileStamp {
+            device: self.number("device")?,
+            inode: self.number("inode")?,
+            bytes: self.number("bytes")?,
+            modified: time(self)?,
+            changed: time(self)?,
+        })
+    }
+
+    fn bounds(&mut self) -> Result<Bounds, WireError> {
+        Ok(Bounds {
+            processes: self.number("processes")?,
+            file_bytes: self.number("file_bytes")?,
+            scratch_bytes: self.number("scratch_bytes")?,
+            data_bytes: self.option("data_bytes", |from| from.number("data_bytes"))?,
+            cpu_seconds: self.option("cpu_seconds", |from| from.number("cpu_seconds"))?,
+            landlock_whole: self.flag("landlock_whole")?,
+        })
+    }
+
+    fn run(&mut self) -> Result<Run, WireError> {
+        Ok(Run {
+            program: self.text("program")?,
+            argv: self.texts("argv")?,
+            environment: self.texts("environment")?,
+            bound: self.list("bound", |from| {
+                Ok(BoundFile {
+                    path: from.text("bound")?,
+                    stamp: from.stamp()?,
+                })
+            })?,
+        })
+    }
+
+    fn finish(self) -> Result<(), WireError> {
+        match self.0.len() {
+            0 => Ok(()),
+            bytes => Err(WireError::LeftOver { bytes }),
+        }
+    }
+}

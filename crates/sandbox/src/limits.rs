@@ -1,0 +1,42 @@
+//! Bounds of the tiers. Unit and bound stand last in each name.
+
+use std::time::Duration;
+
+/// Longest time from the helper's exec to the workload's first instruction.
+pub const START_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the last process of a worker whose init was killed.
+pub const REMOVAL_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Most live workers of one root user at a time.
+pub const ID_SLOTS_MAX: u32 = 4096;
+/// First host id of the range that root's workers use.
+pub const ID_FIRST_DEFAULT: u32 = 2_000_000_000;
+/// Host ids of one worker: init's and the workload's.
+pub const IDS_PER_SLOT: u32 = 2;
+/// Largest program file that is hashed.
+pub const PROGRAM_BYTES_MAX: u64 = 2 << 30;
+/// Bytes of a script's first line that the kernel reads.
+pub const FIRST_LINE_BYTES_MAX: usize = 256;
+/// Deepest chain of scripts that interpret scripts.
+pub const INTERPRETERS_MAX: usize = 4;
+/// Most symbolic links on the way to a program.
+pub const LINKS_MAX: usize = 40;
+/// Most program files whose hashes are kept.
+pub const PROGRAMS_CACHED_MAX: usize = 256;
+/// A file that changed so recently may change again within one tick of its clock.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// Least RLIMIT_DATA of an agent where no cgroup bounds its memory: with less it cannot start.
+pub const AGENT_DATA_MIB_MIN: u64 = 1024;
+/// Bytes that one read of a stream takes.
+pub const READ_BYTES: usize = 64 << 10;
+/// Attempts to remove a cgroup whose last process has just gone.
+pub const GROUP_REMOVALS_MAX: u32 = 1000;
+/// Period of a CPU quota, in microseconds.
+pub const CPU_PERIOD_MICROS: u64 = 100_000;
+/// Least CPU quota that the kernel takes, in microseconds.
+pub const CPU_QUOTA_MICROS_MIN: u64 = 1000;
+
+const _: () = assert!(
+    ID_FIRST_DEFAULT
+        .checked_add(ID_SLOTS_MAX * IDS_PER_SLOT)
+        .is_some()
+);
