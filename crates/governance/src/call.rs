@@ -7,13 +7,13 @@ use std::time::Duration;
 use filegrants::OutputTarget;
 use journal::{CallDispatching, CallJournal, Journal, JournalError, PolicyNote, RunStarted, Stage};
 use model::json::CanonicalError;
-use model::limits::CALL_BYTES_MAX;
+use model::limits::{CALL_BYTES_MAX, JSON_DEPTH_MAX};
 use model::{CallId, Canonical, Digest, JsonObject, ToolName, Untrusted};
 use serde::Deserialize;
 use worker::{Descriptor, LowerError, Running, StartError, WorkerHoldings, lower};
 
 use crate::executor::{ActionExecutor, Lowered};
-use crate::gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict};
+use crate::gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict, recordable};
 use crate::outcome::Outcome;
 use crate::receipt::Receipt;
 use crate::refusal::{Refusal, RefusalKind};
@@ -54,27 +54,45 @@ impl ProposedCall {
         let refused = |id: &CallId, reason: &str| {
             Refusal::new(id, &shown, Stage::Parse, RefusalKind::Invalid, reason)
         };
-        let id = CallId::new(call.call_id.as_str()).map_err(|error| {
-            refused(&CallId::of_unusable(&call.call_id), &error.to_string())
-        })?;
+        let id = CallId::new(call.call_id.as_str())
+            .map_err(|error| refused(&CallId::of_unusable(&call.call_id), &error.to_string()))?;
         let refuse = |reason: &str| refused(&id, reason);
         let tool = ToolName::new(call.name).map_err(|error| refuse(&error.to_string()))?;
         let serde_json::Value::Object(arguments) = call.arguments else {
             return Err(refuse("`arguments` is not an object"));
         };
-        let arguments = JsonObject::from_map(arguments);
-        let bytes = serde_json::to_vec(&arguments).map_or(usize::MAX, |text| text.len());
-        if bytes > CALL_BYTES_MAX {
+        if !arguments
+            .values()
+            .all(|value| is_shallow(value, JSON_DEPTH_MAX - 1))
+        {
             return Err(refuse(&format!(
-                "`arguments` has {bytes} bytes, more than the {CALL_BYTES_MAX} allowed"
+                "`arguments` is nested deeper than {JSON_DEPTH_MAX} levels"
             )));
         }
-        Ok(Self { id, tool, arguments, launch: false })
+        let arguments = JsonObject::from_map(arguments);
+        let bytes = serde_json::to_vec(&arguments).map_or(usize::MAX, |text| text.len());
+        let bytes = bytes.saturating_add(id.as_str().len() + tool.as_str().len());
+        if bytes > CALL_BYTES_MAX {
+            return Err(refuse(&format!(
+                "the call has {bytes} bytes, more than the {CALL_BYTES_MAX} allowed"
+            )));
+        }
+        Ok(Self {
+            id,
+            tool,
+            arguments,
+            launch: false,
+        })
     }
 
     /// The launch of the contained agent: proposed by the trusted owner, never by a client.
     pub(crate) fn launch(executor: ToolName, id: CallId) -> Self {
-        Self { id, tool: executor, arguments: JsonObject::default(), launch: true }
+        Self {
+            id,
+            tool: executor,
+            arguments: JsonObject::default(),
+            launch: true,
+        }
     }
 
     #[must_use]
@@ -107,8 +125,11 @@ impl ProposedCall {
     /// Freezes what will run.
     ///
     /// # Errors
-    /// A [`Refusal`] where the descriptor has no canonical form.
+    /// A [`Refusal`] where the descriptor has no canonical form, or is not this call's.
     pub fn prepared(self, work: PreparedWork) -> Result<PreparedCall, Refusal> {
+        if let Some(fault) = self.misfit(&work) {
+            return Err(self.refuse(RefusalKind::Invalid, fault));
+        }
         let canonical = match work.descriptor.canonical() {
             Ok(canonical) => canonical,
             Err(CanonicalError { .. }) => {
@@ -116,8 +137,61 @@ impl ProposedCall {
             }
         };
         let call_sha256 = canonical.digest();
-        Ok(PreparedCall { id: self.id, tool: self.tool, canonical, call_sha256, work })
+        Ok(PreparedCall {
+            id: self.id,
+            tool: self.tool,
+            canonical,
+            call_sha256,
+            work,
+        })
     }
+
+    /// Why `work` cannot be this call's: what is approved and recorded would not be what runs.
+    fn misfit(&self, work: &PreparedWork) -> Option<&'static str> {
+        match &work.descriptor {
+            Descriptor::Command(command) if self.launch || command.tool != self.tool => {
+                return Some("the executor prepared another tool than the one that was called");
+            }
+            Descriptor::Launch(_) if !self.launch => {
+                return Some("the executor prepared a launch, which only the owner may propose");
+            }
+            Descriptor::Custom { value, .. } if !is_readable(value) => {
+                return Some("the prepared work is nested too deep for a record");
+            }
+            Descriptor::Command(_) | Descriptor::Launch(_) | Descriptor::Custom { .. } => {}
+        }
+        let boundary = work.descriptor.boundary();
+        let mut creates = boundary.iter().flat_map(|it| it.filesystem.create.values());
+        let fits = match (creates.next(), &work.target) {
+            (None, None) => true,
+            (Some(grant), Some(target)) => {
+                grant.path == *target.path() && grant.parent == target.parent()
+            }
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        (!fits || creates.next().is_some())
+            .then_some("the executor holds another new file than the descriptor names")
+    }
+}
+
+/// Whether `value` nests at most `levels` deep.
+fn is_shallow(value: &serde_json::Value, levels: usize) -> bool {
+    let below = levels.checked_sub(1);
+    match value {
+        serde_json::Value::Array(items) => {
+            below.is_some_and(|below| items.iter().all(|item| is_shallow(item, below)))
+        }
+        serde_json::Value::Object(map) => {
+            below.is_some_and(|below| map.values().all(|item| is_shallow(item, below)))
+        }
+        _ => true,
+    }
+}
+
+/// Whether `value`, one level down in its descriptor, can be read back from a record.
+fn is_readable(value: &Canonical) -> bool {
+    model::json::parse_strict(value.as_str().as_bytes(), usize::MAX)
+        .is_ok_and(|value| is_shallow(&value, JSON_DEPTH_MAX - 1))
 }
 
 /// What an executor's preparation yields.
@@ -172,8 +246,13 @@ impl PreparedCall {
     }
 
     #[must_use]
-    pub const fn needs_approval(&self) -> bool {
-        self.work.needs_approval
+    pub fn needs_approval(&self) -> bool {
+        let demanded = match &self.work.descriptor {
+            Descriptor::Command(command) => command.human_approval,
+            Descriptor::Launch(launch) => launch.human_approval,
+            Descriptor::Custom { .. } => false,
+        };
+        demanded || self.work.needs_approval
     }
 
     #[must_use]
@@ -200,9 +279,11 @@ impl PreparedCall {
     ) -> Result<Self, Refusal> {
         match gate.evaluate(&self.question(state, Approval::Supposed)) {
             Verdict::Permit { .. } => Ok(self),
-            Verdict::Deny { policies, reason, advice } => {
-                Err(self.denied(policies, &reason, advice))
-            }
+            Verdict::Deny {
+                policies,
+                reason,
+                advice,
+            } => Err(self.denied(policies, &reason, advice)),
         }
     }
 
@@ -211,11 +292,14 @@ impl PreparedCall {
     /// # Errors
     /// A [`Refusal`] at stage `approve` where the call does demand one.
     pub fn approval_not_needed(self) -> Result<ApprovedCall, Refusal> {
-        if self.work.needs_approval {
+        if self.needs_approval() {
             let reason = "the tool demands a person's approval, and there is none";
             return Err(self.refuse(Stage::Approve, RefusalKind::NotApproved, reason));
         }
-        Ok(ApprovedCall { prepared: self, receipt: None })
+        Ok(ApprovedCall {
+            prepared: self,
+            receipt: None,
+        })
     }
 
     /// The way of a call that a person approved.
@@ -230,7 +314,10 @@ impl PreparedCall {
             );
             return Err(self.refuse(Stage::Approve, RefusalKind::NotApproved, &reason));
         }
-        Ok(ApprovedCall { prepared: self, receipt: Some(receipt) })
+        Ok(ApprovedCall {
+            prepared: self,
+            receipt: Some(receipt),
+        })
     }
 
     fn question<'a>(&'a self, state: &'a LoopState, approval: Approval<'a>) -> PolicyQuestion<'a> {
@@ -245,7 +332,7 @@ impl PreparedCall {
 
     fn denied(self, policies: Vec<PolicyNote>, reason: &str, advice: Option<String>) -> Refusal {
         let mut refusal = self.refuse(Stage::Authorize, RefusalKind::Denied, reason);
-        refusal.policies = policies;
+        refusal.policies = recordable(policies);
         match advice {
             Some(advice) => refusal.advice(advice),
             None => refusal,
@@ -270,14 +357,21 @@ impl ApprovedCall {
         gate: &mut dyn ReasoningPolicyGate,
         state: &LoopState,
     ) -> Result<AuthorizedCall, Refusal> {
-        let approval = self.receipt.as_ref().map_or(Approval::None, Approval::Given);
+        let approval = self
+            .receipt
+            .as_ref()
+            .map_or(Approval::None, Approval::Given);
         match gate.evaluate(&self.prepared.question(state, approval)) {
-            Verdict::Permit { policies } => {
-                Ok(AuthorizedCall { prepared: self.prepared, receipt: self.receipt, policies })
-            }
-            Verdict::Deny { policies, reason, advice } => {
-                Err(self.prepared.denied(policies, &reason, advice))
-            }
+            Verdict::Permit { policies } => Ok(AuthorizedCall {
+                prepared: self.prepared,
+                receipt: self.receipt,
+                policies: recordable(policies),
+            }),
+            Verdict::Deny {
+                policies,
+                reason,
+                advice,
+            } => Err(self.prepared.denied(policies, &reason, advice)),
         }
     }
 }
@@ -317,11 +411,32 @@ impl std::error::Error for RecordFailure {
     }
 }
 
+impl RecordFailure {
+    /// A journal that refused and wrote nothing refuses this call; any other end is the session's.
+    fn of(prepared: PreparedCall, error: JournalError) -> Self {
+        let kind = match &error {
+            JournalError::NoRoom { .. }
+            | JournalError::RecordTooLarge { .. }
+            | JournalError::NotDurable => RefusalKind::Capacity,
+            JournalError::Field(_) | JournalError::Encode(_) => RefusalKind::Invalid,
+            JournalError::Store(_)
+            | JournalError::Failed
+            | JournalError::Ended
+            | JournalError::EffectForbidden { .. }
+            | JournalError::OutOfOrder { .. }
+            | JournalError::OtherCall { .. } => return Self::Journal(error),
+        };
+        let reason = error.to_string();
+        Self::Refused(Box::new(prepared.refuse(Stage::Record, kind, &reason)))
+    }
+}
+
 impl AuthorizedCall {
     /// Refuses a call that was withdrawn at the last moment.
     #[must_use]
     pub fn withdraw(self, reason: &str) -> Refusal {
-        self.prepared.refuse(Stage::Record, RefusalKind::Withdrawn, reason)
+        self.prepared
+            .refuse(Stage::Record, RefusalKind::Withdrawn, reason)
     }
 
     /// Puts the pre-effect record on disk, with the run's first record in the same write where
@@ -334,38 +449,40 @@ impl AuthorizedCall {
         journal: &Journal,
         first: &mut Option<RunStarted>,
     ) -> Result<RecordedCall, RecordFailure> {
-        let refused = |prepared: PreparedCall, kind, reason: &str| {
-            RecordFailure::Refused(Box::new(prepared.refuse(Stage::Record, kind, reason)))
-        };
-        if self.prepared.creates_file() && !journal.publishes() {
+        let prepared = self.prepared;
+        if prepared.creates_file() && !journal.publishes() {
             let reason = "the call creates a file, and this session has no live audit authority \
                           (a signed and durable journal)";
-            return Err(refused(self.prepared, RefusalKind::Capacity, reason));
+            let refusal = prepared.refuse(Stage::Record, RefusalKind::Capacity, reason);
+            return Err(RecordFailure::Refused(Box::new(refusal)));
         }
-        let call_journal = match journal.lend(self.prepared.call_sha256) {
+        let call_journal = match journal.lend(prepared.call_sha256) {
             Ok(lent) => lent,
-            Err(error @ JournalError::NoRoom { .. }) => {
-                return Err(refused(self.prepared, RefusalKind::Capacity, &error.to_string()));
-            }
-            Err(error) => return Err(RecordFailure::Journal(error)),
+            Err(error) => return Err(RecordFailure::of(prepared, error)),
         };
         let event = CallDispatching {
-            call_id: self.prepared.id.clone(),
-            tool: self.prepared.tool.clone(),
-            call_sha256: self.prepared.call_sha256,
-            descriptor: self.prepared.canonical.clone(),
+            call_id: prepared.id.clone(),
+            tool: prepared.tool.clone(),
+            call_sha256: prepared.call_sha256,
+            descriptor: prepared.canonical.clone(),
             policies: self.policies,
             approval: self.receipt.as_ref().map(Receipt::fact),
         };
-        let recorded = match first.take() {
+        // Cloned: where the journal refuses this call, its first record is still to be written.
+        let recorded = match first.clone() {
             Some(started) => journal.record2(started, event).map(|(_, second)| second),
             None => journal.record(event),
         };
         match recorded {
             Ok(record) => {
-                Ok(RecordedCall { prepared: self.prepared, seq: record.seq(), journal: call_journal })
+                *first = None;
+                Ok(RecordedCall {
+                    prepared,
+                    seq: record.seq(),
+                    journal: call_journal,
+                })
             }
-            Err(error) => Err(RecordFailure::Journal(error)),
+            Err(error) => Err(RecordFailure::of(prepared, error)),
         }
     }
 }
@@ -382,11 +499,29 @@ impl RecordedCall {
     /// Ends a recorded call that must not start any more.
     #[must_use]
     pub fn not_started(self, reason: String) -> SettledCall {
-        let PreparedCall { id, tool, call_sha256, work, .. } = self.prepared;
+        let PreparedCall {
+            id,
+            tool,
+            call_sha256,
+            work,
+            ..
+        } = self.prepared;
         let argv = argv_of(&work.descriptor);
         let notes = work.notes;
-        let identity = CallIdentity { id, tool, call_sha256, seq: self.seq, notes, argv };
-        SettledCall::not_started(identity, Outcome::NotStarted { reason }, self.journal, false)
+        let identity = CallIdentity {
+            id,
+            tool,
+            call_sha256,
+            seq: self.seq,
+            notes,
+            argv,
+        };
+        SettledCall::not_started(
+            identity,
+            Outcome::NotStarted { reason },
+            self.journal,
+            false,
+        )
     }
 
     /// Starts exactly what was recorded.
@@ -397,10 +532,23 @@ impl RecordedCall {
         self,
         executor: &mut dyn ActionExecutor,
     ) -> Result<DispatchedCall, Box<SettledCall>> {
-        let PreparedCall { id, tool, call_sha256, work, .. } = self.prepared;
+        let PreparedCall {
+            id,
+            tool,
+            call_sha256,
+            work,
+            ..
+        } = self.prepared;
         let argv = argv_of(&work.descriptor);
         let notes = work.notes;
-        let identity = CallIdentity { id, tool, call_sha256, seq: self.seq, notes, argv };
+        let identity = CallIdentity {
+            id,
+            tool,
+            call_sha256,
+            seq: self.seq,
+            notes,
+            argv,
+        };
         let started = lowered(&work.descriptor, work.holdings, call_sha256)
             .map_err(|error| StartError::Failed {
                 step: "lowering the descriptor".to_owned(),
@@ -418,8 +566,15 @@ impl RecordedCall {
             }),
             Err(error) => {
                 let unavailable = matches!(error, StartError::Unavailable { .. });
-                let outcome = Outcome::NotStarted { reason: error.to_string() };
-                Err(Box::new(SettledCall::not_started(identity, outcome, self.journal, unavailable)))
+                let outcome = Outcome::NotStarted {
+                    reason: error.to_string(),
+                };
+                Err(Box::new(SettledCall::not_started(
+                    identity,
+                    outcome,
+                    self.journal,
+                    unavailable,
+                )))
             }
         }
     }
@@ -473,7 +628,9 @@ pub struct DispatchedCall {
 
 impl fmt::Debug for DispatchedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DispatchedCall").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("DispatchedCall")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }
 

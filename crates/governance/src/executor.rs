@@ -24,7 +24,11 @@ pub enum Lowered {
     /// One worker in a tier.
     Worker(Box<WorkerSpec>),
     /// A `Custom` descriptor: the executor's own work.
-    InProcess { custom_kind: String, value: Canonical, call_sha256: Digest },
+    InProcess {
+        custom_kind: String,
+        value: Canonical,
+        call_sha256: Digest,
+    },
 }
 
 /// The executor of a session. It starts work; the session alone waits for it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use journal::PolicyNote;
+use journal::limits::{NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX, POLICIES_MAX};
+use journal::{PolicyNote, shortened};
 use model::Digest;
 use worker::Descriptor;
 
@@ -43,8 +44,26 @@ impl PolicyQuestion<'_> {
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    Permit { policies: Vec<PolicyNote> },
-    Deny { policies: Vec<PolicyNote>, reason: String, advice: Option<String> },
+    Permit {
+        policies: Vec<PolicyNote>,
+    },
+    Deny {
+        policies: Vec<PolicyNote>,
+        reason: String,
+        advice: Option<String>,
+    },
+}
+
+/// The notes as a record takes them: no gate's wordiness can make a call unrecordable.
+pub(crate) fn recordable(mut policies: Vec<PolicyNote>) -> Vec<PolicyNote> {
+    policies.truncate(POLICIES_MAX);
+    for note in &mut policies {
+        note.id = shortened(&note.id, NAME_BYTES_MAX);
+        for text in [&mut note.reason, &mut note.advice] {
+            *text = text.take().map(|it| shortened(&it, NOTE_TEXT_BYTES_MAX));
+        }
+    }
+    policies
 }
 
 /// Decides about prepared calls. An error while deciding is a [`Verdict::Deny`].

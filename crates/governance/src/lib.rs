@@ -11,6 +11,10 @@
 //! them, so a verdict is always made beside its own call.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::result_large_err,
+    reason = "a refusal is an answer that is made at most once a call, and is read field by field"
+)]
 
 mod call;
 mod executor;

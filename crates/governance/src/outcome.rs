@@ -2,20 +2,26 @@
 
 use std::time::Duration;
 
-use journal::OutcomeStatus;
 pub use filegrants::CreatedFile;
-use worker::{Ended, Ending, LimitReached};
+use journal::OutcomeStatus;
+use worker::{Descriptor, Ended, Ending, LimitReached, Network};
 
 /// The end of a call after its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The worker never ran an instruction.
-    NotStarted { reason: String },
+    NotStarted {
+        reason: String,
+    },
     Succeeded,
     /// A bad end whose extent is known.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
     /// We cannot know. The session stops.
-    Unconfirmed { reason: String },
+    Unconfirmed {
+        reason: String,
+    },
 }
 
 impl Outcome {
@@ -89,33 +95,61 @@ impl ToolOutput {
             stderr: std::mem::take(&mut ended.stderr.bytes),
             exit_code,
             signal,
-            limit: ended.limit.map(LimitReached::as_str),
+            limit: limit_of(ended).map(LimitReached::as_str),
             ran_for: ended.ran_for,
         }
     }
 }
 
-/// What the ending alone says, before output and publication are looked at.
-pub(crate) fn of_ending(ended: &Ended, stopped: Option<StopCause>) -> Outcome {
-    if let Some(limit) = ended.limit {
+/// The limit that ended the work. A stream that lost bytes is over its limit, said or not.
+fn limit_of(ended: &Ended) -> Option<LimitReached> {
+    let over = ended.stdout.over_limit || ended.stderr.over_limit;
+    ended.limit.or(over.then_some(LimitReached::StreamBytes))
+}
+
+/// Whether the work's effects end with its worker: it has one, and no egress from it.
+pub(crate) fn is_contained(descriptor: &Descriptor) -> bool {
+    descriptor
+        .boundary()
+        .is_some_and(|boundary| match boundary.network {
+            Network::None => true,
+        })
+}
+
+/// What the ending alone says, before removal, output and publication are looked at.
+///
+/// Once a stop was asked for, nothing is a success: nobody waits for its file any more. What was
+/// stopped outside a worker may have done anything by then.
+pub(crate) fn of_ending(ended: &Ended, stopped: Option<StopCause>, contained: bool) -> Outcome {
+    if ended.ending == Ending::Lost {
+        let reason = "the tier lost sight of the worker".to_owned();
+        return Outcome::Unconfirmed { reason };
+    }
+    let known = contained || matches!(ended.ending, Ending::Exited { .. });
+    if let Some(limit) = limit_of(ended) {
         let reason = match limit {
             LimitReached::Memory => "ran out of memory (`memory_mib`)",
             LimitReached::Cpu => "used up its CPU time (`cpu_milli`)",
             LimitReached::FileBytes => "wrote a file past its size limit (`max_file_bytes`)",
             LimitReached::StreamBytes => "wrote more output than its stream limit (`stream_bytes`)",
         };
-        return Outcome::Failed { reason: reason.to_owned() };
+        return bad_end(reason.to_owned(), known);
     }
-    match (ended.ending, stopped) {
-        (Ending::Exited { code: 0 }, _) => Outcome::Succeeded,
-        (Ending::Exited { code }, _) => Outcome::Failed { reason: format!("exited with code {code}") },
-        (Ending::Stopped, Some(cause)) => Outcome::Failed { reason: cause.reason() },
-        (Ending::Signaled { signal }, _) => {
-            Outcome::Failed { reason: format!("ended by signal {signal}") }
-        }
-        (Ending::Stopped, None) => Outcome::Failed { reason: "stopped".to_owned() },
-        (Ending::Lost, _) => {
-            Outcome::Unconfirmed { reason: "the tier lost sight of the worker".to_owned() }
-        }
+    match (stopped, ended.ending) {
+        (Some(cause), _) => bad_end(cause.reason(), known),
+        (None, Ending::Exited { code: 0 }) => Outcome::Succeeded,
+        (None, Ending::Exited { code }) => Outcome::Failed {
+            reason: format!("exited with code {code}"),
+        },
+        (None, Ending::Signaled { signal }) => bad_end(format!("ended by signal {signal}"), known),
+        (None, Ending::Stopped | Ending::Lost) => bad_end("stopped".to_owned(), known),
+    }
+}
+
+fn bad_end(reason: String, extent_is_known: bool) -> Outcome {
+    if extent_is_known {
+        Outcome::Failed { reason }
+    } else {
+        Outcome::Unconfirmed { reason }
     }
 }

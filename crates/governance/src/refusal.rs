@@ -44,7 +44,13 @@ pub struct Refusal {
 impl Refusal {
     /// `reason` is cut at [`REASON_BYTES_MAX`].
     #[must_use]
-    pub fn new(call_id: &CallId, tool: &str, stage: Stage, kind: RefusalKind, reason: &str) -> Self {
+    pub fn new(
+        call_id: &CallId,
+        tool: &str,
+        stage: Stage,
+        kind: RefusalKind,
+        reason: &str,
+    ) -> Self {
         Self {
             call_id: call_id.clone(),
             tool: tool.to_owned(),
@@ -110,6 +116,10 @@ mod tests {
         let at = "é".repeat(REASON_BYTES_MAX / 2);
         assert_eq!(shorten(&at), at);
         let past = shorten(&format!("{at}x"));
-        assert!(past.len() <= REASON_BYTES_MAX && past.ends_with("(cut)"), "{}", past.len());
+        assert!(
+            past.len() <= REASON_BYTES_MAX && past.ends_with("(cut)"),
+            "{}",
+            past.len()
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The rules of a session: bounds, single-use identities, budget, and how it ends.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use model::{CallId, Digest, RunId, ToolName};
 
 use crate::call::{BrokerToolCall, ProposedCall};
 use crate::executor::ToolDefinition;
-use crate::limits::{CALLS_DEFAULT, CALLS_MAX, LIFETIME_DEFAULT, LIFETIME_MAX, TOOL_SET_BYTES_MAX, TOOLS_MAX};
+use crate::limits::{
+    CALLS_DEFAULT, CALLS_MAX, LIFETIME_DEFAULT, LIFETIME_MAX, TOOL_SET_BYTES_MAX, TOOLS_MAX,
+};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Who the session acts for. Set by the trusted owner; a client cannot change a letter of it.
@@ -49,8 +51,8 @@ impl Default for LoopConfig {
 pub enum StartRefusal {
     Calls { asked: u64, max: u64 },
     Lifetime { asked: Duration, max: Duration },
-    ToolTime,
-    ApprovalTime,
+    ToolTime { asked: Duration, max: Duration },
+    ApprovalTime { asked: Duration, max: Duration },
     NoTools,
     TooManyTools { count: usize, max: usize },
     DuplicateTool { name: String },
@@ -70,11 +72,24 @@ impl fmt::Display for StartRefusal {
                 max.as_secs(),
                 asked.as_secs_f64()
             ),
-            Self::ToolTime => f.write_str("the tools' time limit is zero"),
-            Self::ApprovalTime => f.write_str("the approval timeout is zero"),
+            Self::ToolTime { asked, max } => write!(
+                f,
+                "the tools' time limit is up to {} s, and longer than zero, not {} s",
+                max.as_secs(),
+                asked.as_secs_f64()
+            ),
+            Self::ApprovalTime { asked, max } => write!(
+                f,
+                "the approval timeout is up to {} s, and longer than zero, not {} s",
+                max.as_secs(),
+                asked.as_secs_f64()
+            ),
             Self::NoTools => f.write_str("the session has no tools"),
             Self::TooManyTools { count, max } => {
-                write!(f, "the session has {count} tools, more than the {max} allowed")
+                write!(
+                    f,
+                    "the session has {count} tools, more than the {max} allowed"
+                )
             }
             Self::DuplicateTool { name } => write!(f, "two tools are named `{name}`"),
             Self::ToolSetTooLarge { bytes, max } => write!(
@@ -92,20 +107,35 @@ impl std::error::Error for StartRefusal {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndCause {
     /// One call more than the budget came.
-    Budget { max_calls: u64 },
-    Deadline { lifetime: Duration },
+    Budget {
+        max_calls: u64,
+    },
+    Deadline {
+        lifetime: Duration,
+    },
     Cancelled,
     /// The owner closed it while a call was held or ran.
     ClosedWithCall,
     /// The owner dropped a call after its dispatch.
-    AbandonedCall { call_id: String },
+    AbandonedCall {
+        call_id: String,
+    },
     RegistryChanged,
-    Journal { reason: String },
-    Unconfirmed { call_id: String, reason: String },
+    Journal {
+        reason: String,
+    },
+    Unconfirmed {
+        call_id: String,
+        reason: String,
+    },
     /// A violation of the transport's bounds.
-    Transport { reason: String },
+    Transport {
+        reason: String,
+    },
     /// The inference channel failed in a way that leaves its outcome open.
-    Inference { reason: String },
+    Inference {
+        reason: String,
+    },
     /// It completed, and was closed before.
     Closed,
     /// The session's own thread ended without a terminal record.
@@ -119,7 +149,11 @@ impl fmt::Display for EndCause {
                 write!(f, "the budget of {max_calls} calls is spent")
             }
             Self::Deadline { lifetime } => {
-                write!(f, "the session's deadline of {} s has passed", lifetime.as_secs_f64())
+                write!(
+                    f,
+                    "the session's deadline of {} s has passed",
+                    lifetime.as_secs_f64()
+                )
             }
             Self::Cancelled => f.write_str("cancelled by the owner"),
             Self::ClosedWithCall => f.write_str("closed by the owner while a call was under way"),
@@ -156,6 +190,7 @@ pub struct SessionRules {
     max_calls: u64,
     spent: u64,
     used: HashSet<CallId>,
+    tools: BTreeSet<String>,
     tool_set: Digest,
     launched: bool,
     cause: Option<EndCause>,
@@ -172,23 +207,37 @@ impl SessionRules {
         tools: &[ToolDefinition],
     ) -> Result<Self, StartRefusal> {
         if config.max_calls == 0 || config.max_calls > CALLS_MAX {
-            return Err(StartRefusal::Calls { asked: config.max_calls, max: CALLS_MAX });
+            return Err(StartRefusal::Calls {
+                asked: config.max_calls,
+                max: CALLS_MAX,
+            });
         }
         if config.lifetime.is_zero() || config.lifetime > LIFETIME_MAX {
-            return Err(StartRefusal::Lifetime { asked: config.lifetime, max: LIFETIME_MAX });
+            return Err(StartRefusal::Lifetime {
+                asked: config.lifetime,
+                max: LIFETIME_MAX,
+            });
         }
-        if config.tool_time_limit.is_zero() {
-            return Err(StartRefusal::ToolTime);
+        let outside = |time: Duration| time.is_zero() || time > LIFETIME_MAX;
+        let max = LIFETIME_MAX;
+        if outside(config.tool_time_limit) {
+            let asked = config.tool_time_limit;
+            return Err(StartRefusal::ToolTime { asked, max });
         }
-        if config.approval_timeout.is_zero() {
-            return Err(StartRefusal::ApprovalTime);
+        if outside(config.approval_timeout) {
+            let asked = config.approval_timeout;
+            return Err(StartRefusal::ApprovalTime { asked, max });
         }
-        model::AgentName::new(state.principal.as_str())
-            .map_err(|error| StartRefusal::Principal { reason: error.to_string() })?;
+        model::AgentName::new(state.principal.as_str()).map_err(|error| {
+            StartRefusal::Principal {
+                reason: error.to_string(),
+            }
+        })?;
         Ok(Self {
             max_calls: config.max_calls,
             spent: 0,
             used: HashSet::new(),
+            tools: tools.iter().map(|tool| tool.name.to_string()).collect(),
             tool_set: tool_set_digest(tools)?,
             launched: false,
             cause: None,
@@ -211,7 +260,9 @@ impl SessionRules {
     #[must_use]
     pub fn admit(&mut self, call: BrokerToolCall) -> Admission {
         if self.spent >= self.max_calls {
-            self.end(EndCause::Budget { max_calls: self.max_calls });
+            self.end(EndCause::Budget {
+                max_calls: self.max_calls,
+            });
             return Admission::OverBudget;
         }
         self.spent += 1;
@@ -232,7 +283,28 @@ impl SessionRules {
                 reason,
             )));
         }
-        Admission::Admitted(proposed)
+        match self.objection(&proposed) {
+            Some(refusal) => Admission::Refused(Box::new(refusal)),
+            None => Admission::Admitted(proposed),
+        }
+    }
+
+    /// What the session as a whole has against a well-formed call.
+    fn objection(&self, call: &ProposedCall) -> Option<Refusal> {
+        let refuse = |reason: &str| {
+            let kind = RefusalKind::Invalid;
+            Refusal::new(call.id(), call.tool(), Stage::Prepare, kind, reason)
+        };
+        if let Some(cause) = &self.cause {
+            return Some(refuse(&format!("the session has ended: {cause}")));
+        }
+        if self.tools.contains(call.tool()) {
+            return None;
+        }
+        let known = self.tools.iter().map(String::as_str);
+        let known = known.collect::<Vec<_>>().join(", ");
+        let advice = format!("the tools of this session are: {known}");
+        Some(refuse("there is no such tool").advice(advice))
     }
 
     /// Takes the owner's launch: once, and before any tool call.
@@ -241,14 +313,18 @@ impl SessionRules {
     /// A [`Refusal`] for a second launch, or one after a call.
     pub fn admit_launch(&mut self, executor: &str) -> Result<ProposedCall, Refusal> {
         let id = launch_id();
-        let refuse = |reason: &str| {
-            Refusal::new(&id, executor, Stage::Parse, RefusalKind::Invalid, reason)
-        };
+        let refuse =
+            |reason: &str| Refusal::new(&id, executor, Stage::Parse, RefusalKind::Invalid, reason);
+        if let Some(cause) = &self.cause {
+            return Err(refuse(&format!("the session has ended: {cause}")));
+        }
         if self.launched {
             return Err(refuse("the session has launched its agent already"));
         }
         if self.spent > 0 {
-            return Err(refuse("the agent is launched before any tool call, not after"));
+            return Err(refuse(
+                "the agent is launched before any tool call, not after",
+            ));
         }
         let name = ToolName::new(executor).map_err(|error| refuse(&error.to_string()))?;
         self.launched = true;
@@ -290,19 +366,29 @@ fn tool_set_digest(tools: &[ToolDefinition]) -> Result<Digest, StartRefusal> {
         return Err(StartRefusal::NoTools);
     }
     if tools.len() > TOOLS_MAX {
-        return Err(StartRefusal::TooManyTools { count: tools.len(), max: TOOLS_MAX });
+        return Err(StartRefusal::TooManyTools {
+            count: tools.len(),
+            max: TOOLS_MAX,
+        });
     }
     let mut names = HashSet::new();
     for tool in tools {
         if !names.insert(&tool.name) {
-            return Err(StartRefusal::DuplicateTool { name: tool.name.to_string() });
+            return Err(StartRefusal::DuplicateTool {
+                name: tool.name.to_string(),
+            });
         }
     }
-    let text = model::Canonical::of(&tools)
-        .map_err(|_| StartRefusal::ToolSetTooLarge { bytes: usize::MAX, max: TOOL_SET_BYTES_MAX })?;
+    let text = model::Canonical::of(&tools).map_err(|_| StartRefusal::ToolSetTooLarge {
+        bytes: usize::MAX,
+        max: TOOL_SET_BYTES_MAX,
+    })?;
     if text.as_str().len() > TOOL_SET_BYTES_MAX {
         let bytes = text.as_str().len();
-        return Err(StartRefusal::ToolSetTooLarge { bytes, max: TOOL_SET_BYTES_MAX });
+        return Err(StartRefusal::ToolSetTooLarge {
+            bytes,
+            max: TOOL_SET_BYTES_MAX,
+        });
     }
     Ok(text.digest())
 }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use filegrants::{OutputTarget, PublishFailure};
+use filegrants::{Kept, OutputTarget, PublishFailure};
+use journal::limits::NAME_BYTES_MAX;
 use journal::{
-    CallJournal, CallSettled, JournalError, OutcomeFact, RunEnded, StreamFact,
+    CallJournal, CallSettled, JournalError, OutcomeFact, RunEnded, StreamFact, shortened,
 };
 use model::{CallId, Digest, OutputFormat};
 use worker::{Descriptor, Ended, OutputFile, confirm_removal};
 
 use crate::call::{CallIdentity, DispatchedCall};
-use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, of_ending};
+use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, is_contained, of_ending};
 use crate::refusal::shorten;
 
 /// A call with its outcome. Its record is still to be written: [`SettledCall::record`].
@@ -33,26 +34,31 @@ impl DispatchedCall {
     pub fn settle(mut self, mut ended: Ended, stopped: Option<StopCause>) -> SettledCall {
         let gone = confirm_removal(&mut *self.running, self.identity.call_sha256);
         let output = ToolOutput::of(&mut ended);
+        let contained = is_contained(&self.descriptor);
         let mut settled = SettledCall {
-            outcome: of_ending(&ended, stopped),
+            outcome: of_ending(&ended, stopped, contained),
             identity: self.identity,
             output,
             created_files: Vec::new(),
             worker: None,
-            effect_happened: false,
+            effect_happened: !contained,
             unavailable: false,
             journal_failed: false,
             journal: self.journal,
         };
         match gone {
             Ok(gone) if gone.call_digest() == settled.identity.call_sha256 => {
-                settled.worker = Some(gone.worker().to_owned());
+                settled.worker = Some(shortened(gone.worker(), NAME_BYTES_MAX));
             }
             Ok(gone) => {
                 let reason = format!("worker {} belonged to another call", gone.worker());
                 settled.outcome = Outcome::Unconfirmed { reason };
             }
-            Err(error) => settled.outcome = Outcome::Unconfirmed { reason: error.to_string() },
+            Err(error) => {
+                settled.outcome = Outcome::Unconfirmed {
+                    reason: shorten(&error.to_string()),
+                }
+            }
         }
         settled.check_format(&self.descriptor);
         if let Some(target) = self.target {
@@ -83,13 +89,17 @@ impl SettledCall {
     }
 
     fn check_format(&mut self, descriptor: &Descriptor) {
-        let Descriptor::Command(command) = descriptor else { return };
+        let Descriptor::Command(command) = descriptor else {
+            return;
+        };
         if self.outcome != Outcome::Succeeded || command.output_format != OutputFormat::Json {
             return;
         }
         if let Err(error) = model::json::parse_strict(&self.output.stdout, usize::MAX) {
             let reason = format!("its output is not the JSON that its manifest promises: {error}");
-            self.outcome = Outcome::Failed { reason };
+            self.outcome = Outcome::Failed {
+                reason: shorten(&reason),
+            };
         }
     }
 
@@ -111,7 +121,12 @@ impl SettledCall {
                 return;
             }
         };
-        match target.publish(&mut file, bytes, self.identity.call_sha256, &mut self.journal) {
+        match target.publish(
+            &mut file,
+            bytes,
+            self.identity.call_sha256,
+            &mut self.journal,
+        ) {
             Ok(created) => {
                 self.created_files.push(created);
                 self.effect_happened = true;
@@ -121,7 +136,17 @@ impl SettledCall {
     }
 
     fn publication_failed(&mut self, failure: &PublishFailure) {
-        let reason = failure.to_string();
+        let reason = shorten(&failure.to_string());
+        self.effect_happened |= matches!(
+            failure,
+            PublishFailure::Unconfirmed {
+                kept: Kept::Published,
+                ..
+            } | PublishFailure::Journal {
+                kept: Kept::Published,
+                ..
+            }
+        );
         self.journal_failed = matches!(failure, PublishFailure::Journal { .. });
         self.outcome = match failure {
             PublishFailure::NotPublished { .. } => Outcome::Failed { reason },
@@ -221,11 +246,16 @@ impl SettledCall {
 }
 
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
+    u64::try_from(duration.as_micros())
+        .unwrap_or(u64::MAX)
+        .min(1 << 52)
 }
 
 fn stream_fact(bytes: &[u8]) -> StreamFact {
-    StreamFact { bytes: bytes.len() as u64, sha256: Digest::of(bytes) }
+    StreamFact {
+        bytes: bytes.len() as u64,
+        sha256: Digest::of(bytes),
+    }
 }
 
 fn created_fact(created: &CreatedFile) -> journal::CreatedFile {
