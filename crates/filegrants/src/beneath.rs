@@ -230,6 +230,20 @@ pub(crate) fn look(folder: impl AsFd, name: &str) -> Result<Option<Stat>, Errno>
     }
 }
 
+/// Whether `path` below `folder` is the folder `identity`.
+pub(crate) fn leads_to(
+    folder: impl AsFd,
+    path: &str,
+    resolve: ResolveFlags,
+    identity: Identity,
+) -> io::Result<bool> {
+    match open(folder, path, NAME_ONLY.union(OFlags::DIRECTORY), resolve) {
+        Ok(found) => Ok(Identity::of(&found)? == identity),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(false),
+        Err(other) => Err(other.into()),
+    }
+}
+
 /// How many names the inode has. The field's width depends on the machine.
 pub(crate) fn links(stat: &Stat) -> u64 {
     fn wide(value: impl Into<u64>) -> u64 {

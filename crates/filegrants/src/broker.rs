@@ -187,15 +187,22 @@ impl FileBroker {
             let held: &Arc<HeldCeiling> = held;
             held.ceiling.rest(path.as_str()).map(|rest| (held, rest))
         };
+        let path = path.clone();
         match self
             .ceilings
             .iter()
             .filter_map(below)
             .min_by_key(|(_, rest)| rest.len())
         {
-            Some((_, "")) => Err(FileRefusal::CeilingItself { path: path.clone() }),
-            Some(found) => Ok(found),
-            None => Err(FileRefusal::OutsideCeilings { path: path.clone() }),
+            None => Err(FileRefusal::OutsideCeilings { path }),
+            Some((_, "")) => Err(FileRefusal::CeilingItself { path }),
+            Some((ceiling, rest)) => match ceiling.is_in_place() {
+                Ok(true) => Ok((ceiling, rest)),
+                _ => Err(FileRefusal::CeilingReplaced {
+                    path,
+                    entry: ceiling.ceiling.entry.clone(),
+                }),
+            },
         }
     }
 }

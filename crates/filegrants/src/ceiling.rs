@@ -156,12 +156,14 @@ impl fmt::Display for CeilingFault {
             ),
             Self::Mode { mode } => write!(
                 f,
-                "`{mode}` is no mode; write `ro` (calls may read) or `rw` (calls may also create)"
+                "`{}` is no mode; write `ro` (calls may read) or `rw` (calls may also create)",
+                mode.escape_debug()
             ),
             Self::HostForm { host } => write!(
                 f,
-                "the host folder `{host}` is neither absolute nor below the project; \
-                 write `./{host}` for the project's own folder, or an absolute path"
+                "the host folder `{0}` is neither absolute nor below the project; \
+                 write `./{0}` for the project's own folder, or an absolute path",
+                host.escape_debug()
             ),
             Self::HostPath { .. } => f.write_str(
                 "the host folder is not a plain path; \
@@ -173,8 +175,9 @@ impl fmt::Display for CeilingFault {
             ),
             Self::GuestOutside { guest, working_dir } => write!(
                 f,
-                "`{guest}` is not at or below the working directory `{working_dir}`; \
-                 write `{working_dir}/NAME`"
+                "`{}` is not at or below the working directory `{working_dir}`; \
+                 write `{working_dir}/NAME`",
+                guest.escape_debug()
             ),
             Self::Duplicate { guest, other } => write!(
                 f,
@@ -409,6 +412,13 @@ mod tests {
         assert!(refusal("./data:/workspace/data:ro:z").contains("4 parts"));
         assert!(refusal("./data:/workspace/data:RW").contains("`RW` is no mode"));
         assert!(refusal("data:/workspace/data:ro").contains("write `./data`"));
+        for escape in [
+            "./data:/workspace/x:\x1b[2J",
+            "\x1b[2J:/workspace/x:ro",
+            "./d:\x1b[2J:ro",
+        ] {
+            assert!(!refusal(escape).contains('\x1b'), "{escape:?}");
+        }
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl fmt::Display for OpenError {
             Self::Staging { folder, fault } => {
                 write!(f, "the staging folder `{}` ", folder.escape_debug())?;
                 match fault {
-                    StagingFault::Open(_) => f.write_str("cannot be opened; make it, mode 0700"),
+                    StagingFault::Open(_) => {
+                        f.write_str("cannot be opened; its parent must exist, and be writable once")
+                    }
                     StagingFault::NotPrivate { mode } => {
                         write!(
                             f,
@@ -255,11 +257,7 @@ impl HeldCeiling {
     /// Whether the host path still leads to the held folder.
     pub(crate) fn is_in_place(&self) -> io::Result<bool> {
         let (path, resolve) = below_anchor(&self.ceiling.host);
-        let flags = NAME_ONLY.union(OFlags::DIRECTORY);
-        match beneath::open(&*self.anchor, path, flags, resolve) {
-            Ok(found) => Ok(Identity::of(&found)? == self.identity),
-            Err(_) => Ok(false),
-        }
+        beneath::leads_to(&*self.anchor, path, resolve, self.identity)
     }
 }
 

@@ -4,13 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use model::RelativePath;
-use rustix::fs::{Access as Right, AtFlags, FileType, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{Access as Right, AtFlags, FileType};
 use worker::ParentIdentity;
 
-use crate::beneath::{self, BELOW, FOLDER, Identity, NAME_ONLY};
+use crate::beneath::{self, BELOW, FOLDER, Identity};
 use crate::candidate::CandidateFolder;
-use crate::ceiling::Access;
+use crate::ceiling::{Access, CANDIDATES_NAME};
 use crate::held::HeldCeiling;
 use crate::refusal::OutputFault;
 
@@ -155,22 +154,14 @@ impl OutputTarget {
         if !self.ceiling.is_in_place()? {
             return Ok(Some(NameChange::Volume));
         }
-        if !self.leads_to(&self.parent_path, self.parent_identity)? {
+        let leads_to =
+            |path, identity| beneath::leads_to(self.ceiling.root(), path, BELOW, identity);
+        if !leads_to(&self.parent_path, self.parent_identity)? {
             return Ok(Some(NameChange::Parent));
         }
-        let candidates = crate::ceiling::CANDIDATES_NAME;
-        if !self.leads_to(candidates, self.candidates.identity())? {
+        if !leads_to(CANDIDATES_NAME, self.candidates.identity())? {
             return Ok(Some(NameChange::Candidates));
         }
         Ok(None)
-    }
-
-    fn leads_to(&self, path: &str, identity: Identity) -> std::io::Result<bool> {
-        let flags = NAME_ONLY.union(OFlags::DIRECTORY);
-        match beneath::open(self.ceiling.root(), path, flags, BELOW) {
-            Ok(found) => Ok(Identity::of(&found)? == identity),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(false),
-            Err(other) => Err(other.into()),
-        }
     }
 }

@@ -37,6 +37,11 @@ pub enum FileRefusal {
     CeilingItself {
         path: RelativePath,
     },
+    /// The host folder of the path's volume is not the one that was opened.
+    CeilingReplaced {
+        path: RelativePath,
+        entry: String,
+    },
     Reserved {
         path: RelativePath,
         name: String,
@@ -130,6 +135,12 @@ impl fmt::Display for FileRefusal {
             Self::CeilingItself { path } => {
                 write!(f, "`{path}` is the folder of a volume; name a file in it")
             }
+            Self::CeilingReplaced { path, entry } => write!(
+                f,
+                "the host folder of volume `{}`, where `{path}` would be, was moved or replaced \
+                 since this run began; put it back, or start a new run",
+                entry.escape_debug()
+            ),
             Self::Reserved { path, name } => write!(
                 f,
                 "`{path}` has the component `{name}`, a reserved name that no call may use; \

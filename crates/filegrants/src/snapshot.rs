@@ -27,13 +27,17 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Opens the folder, which must be ours and mode 0700.
+    /// Opens the folder, which must be ours and mode 0700; makes it where it is missing.
     pub(crate) fn open_ambient(path: &Path) -> Result<Self, OpenError> {
         let fail = |fault| OpenError::Staging {
             folder: path.display().to_string(),
             fault,
         };
         let open = || {
+            match rustix::fs::mkdir(path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(other) => return Err(other),
+            }
             let folder = rustix::fs::open(path, FOLDER, Mode::empty())?;
             let stat = rustix::fs::fstat(&folder)?;
             Ok((folder, stat))

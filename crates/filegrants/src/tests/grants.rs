@@ -194,6 +194,22 @@ fn a_path_outside_every_volume_and_a_volume_itself_are_refused() {
 }
 
 #[test]
+fn a_volume_that_was_replaced_since_it_was_opened_grants_nothing() {
+    let project = Project::new();
+    let broker = project.broker();
+    fs::rename(project.file("data"), project.file("moved")).unwrap();
+    fs::create_dir(project.file("data")).unwrap();
+    project.write("data/a.csv", b"another");
+    let (refused, text) = refusal(broker.plan(&reads(&["data/a.csv"])));
+    assert!(
+        matches!(refused, FileRefusal::CeilingReplaced { .. }),
+        "{text}"
+    );
+    let refused = broker.plan(&reads(&["all/data/a.csv"]));
+    assert!(refused.is_ok(), "the other volume is in its place");
+}
+
+#[test]
 fn the_deepest_matching_volume_decides() {
     let project = Project::new();
     fs::create_dir(project.file("other")).unwrap();
@@ -359,12 +375,15 @@ fn an_absolute_path_into_a_control_folder_of_the_project_is_no_volume() {
 }
 
 #[test]
-fn a_staging_folder_that_others_can_see_is_refused() {
+fn a_staging_folder_is_made_private_and_refused_where_others_can_see_it() {
     let project = Project::new();
     let staging = project.path.join("staging");
     fs::set_permissions(&staging, Permissions::from_mode(0o750)).unwrap();
     let error = project.open(&VOLUMES).unwrap_err();
     assert!(error.to_string().contains("0750"), "{error}");
+    fs::remove_dir(&staging).unwrap();
+    project.open(&VOLUMES).unwrap();
+    assert_eq!(fs::metadata(&staging).unwrap().mode() & 0o777, 0o700);
     fs::remove_dir(&staging).unwrap();
     symlink(project.file("data"), &staging).unwrap();
     assert!(matches!(
