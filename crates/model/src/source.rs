@@ -78,6 +78,9 @@ fn floor_boundary(source: &str, at: usize) -> usize {
     at
 }
 
+/// Most characters of a source line that a message shows.
+const SHOWN_CHARS_MAX: usize = 240;
+
 impl fmt::Display for SourceError {
     /// `file:line:column: message`, then the line with its mark, then the help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,12 +92,27 @@ impl fmt::Display for SourceError {
         write!(f, ": {}", self.message)?;
         if self.line > 0 {
             let number = self.line.to_string();
-            let column = self.column - 1;
-            let prefix: String = self.text.chars().take(column).collect();
-            let marked: String = self.text.chars().skip(column).take(self.width).collect();
+            let column = self.column.saturating_sub(1);
+            // A line can be as long as its file: what stands around the mark is enough.
+            let first = match self.text.char_indices().nth(SHOWN_CHARS_MAX) {
+                Some(_) => column.saturating_sub(SHOWN_CHARS_MAX / 4),
+                None => 0,
+            };
+            let shown: String = self
+                .text
+                .chars()
+                .skip(first)
+                .take(SHOWN_CHARS_MAX)
+                .collect();
+            let prefix: String = shown.chars().take(column - first).collect();
+            let marked: String = shown
+                .chars()
+                .skip(column - first)
+                .take(self.width)
+                .collect();
             let mark = "^".repeat(escape(&marked).chars().count().max(1));
             let indent = " ".repeat(escape(&prefix).chars().count());
-            write!(f, "\n  {number} | {}", escape(&self.text))?;
+            write!(f, "\n  {number} | {}", escape(&shown))?;
             write!(f, "\n  {} | {indent}{mark}", " ".repeat(number.len()))?;
         }
         if let Some(help) = &self.help {
@@ -217,6 +235,18 @@ mod tests {
                 .ends_with("\n  1 | \\u{e4}\\u{202e} = 1\n    | ^^^^^^^^^^^^^^"),
             "{fault}"
         );
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_its_mark() {
+        let source = format!("{}!{}", "a".repeat(1000), "b".repeat(1000));
+        let shown = SourceError::at("a", &source, 1000..1001, "bad").to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "a:1:1001: bad");
+        assert_eq!(lines[1].find('!'), lines[2].find('^'));
+        assert!(shown.len() < 2 * SHOWN_CHARS_MAX, "{}", shown.len());
+        let wide = SourceError::at("a", &source, 0..2001, "bad").to_string();
+        assert!(wide.len() < 3 * SHOWN_CHARS_MAX, "{}", wide.len());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A tool as a client sees it: its name, its description, and a JSON Schema 2020-12 of its
 //! arguments.
 
-use model::{ArgumentName, ArgumentValue, JsonObject, RiskTier, ToolName};
+use model::{ArgumentValue, JsonObject, RiskTier, ToolName};
 use serde::Serialize;
 use serde_json::{Map, Number, Value, json};
 
@@ -48,13 +48,6 @@ impl Contract {
             read_only_hint: self.grants.create.is_empty() && !risky,
             destructive_hint: risky,
         }
-    }
-
-    /// The names of the arguments that a call must give.
-    pub fn required_arguments(&self) -> impl Iterator<Item = &ArgumentName> {
-        self.arguments()
-            .filter(|argument| argument.required())
-            .map(ArgumentSpec::name)
     }
 }
 

@@ -28,6 +28,8 @@ pub const DURATION_SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
 pub const EXEC_ELEMENTS_MAX: usize = 256;
 /// Longest element of `exec` as written, in bytes.
 pub const EXEC_ELEMENT_BYTES_MAX: usize = 32 << 10;
+/// Most entries of each of `defaults`, `mappings` and `conditionals`.
+pub const PLACEHOLDERS_MAX: usize = 64;
 /// Most bytes of a whole rendered argv, a final NUL counted for each entry.
 pub const ARGV_BYTES_MAX: usize = 128 << 10;
 /// Most entries of a rendered argv.

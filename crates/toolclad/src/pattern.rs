@@ -50,10 +50,14 @@ impl Pattern {
             });
         }
         // Alone first: `a)|(?:b` is only valid inside our group, and would undo its anchors.
-        compile(source)?;
+        // Its syntax is all that matters then: without room, the engine stops after reading it.
+        match compile(source, 0) {
+            Ok(_) | Err(PatternError::TooLarge) => {}
+            Err(other) => return Err(other),
+        }
         Ok(Self {
             source: source.to_owned(),
-            anchored: compile(&format!(r"\A(?:{source})\z"))?,
+            anchored: compile(&format!(r"\A(?:{source})\z"), PATTERN_PROGRAM_BYTES_MAX)?,
         })
     }
 
@@ -82,9 +86,9 @@ impl Pattern {
     }
 }
 
-fn compile(source: &str) -> Result<Regex, PatternError> {
+fn compile(source: &str, program_bytes_max: usize) -> Result<Regex, PatternError> {
     RegexBuilder::new(source)
-        .size_limit(PATTERN_PROGRAM_BYTES_MAX)
+        .size_limit(program_bytes_max)
         .dfa_size_limit(PATTERN_PROGRAM_BYTES_MAX)
         .nest_limit(32)
         .build()

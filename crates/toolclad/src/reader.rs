@@ -26,8 +26,13 @@ impl<'a> Faults<'a> {
         }
     }
 
+    /// No further fault will be kept: whoever walks something long can stop.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.found.len() >= FAULTS_MAX
+    }
+
     pub(crate) fn add(&mut self, place: Place, message: impl Into<String>) {
-        if self.found.len() < FAULTS_MAX {
+        if !self.is_full() {
             let fault = SourceError::at(self.file, self.text, place.clone(), message);
             self.found.push((place, fault));
         }
@@ -39,7 +44,7 @@ impl<'a> Faults<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        if self.found.len() < FAULTS_MAX {
+        if !self.is_full() {
             let fault = SourceError::at(self.file, self.text, place.clone(), message).help(help);
             self.found.push((place, fault));
         }
@@ -250,6 +255,17 @@ impl<'a> Section<'a> {
         Some(Section::new(path, key.span(), entries))
     }
 
+    /// Whether a table whose keys the manifest's author chooses has at most `max` of them.
+    pub(crate) fn at_most(&self, max: usize, faults: &mut Faults<'_>) -> bool {
+        let count = self.entries.len();
+        if count > max {
+            let table = quoted(&self.path);
+            let message = format!("{table} has {count} entries, more than the {max} allowed");
+            faults.add(self.place.clone(), message);
+        }
+        count <= max
+    }
+
     /// A fault at the table's own name for a key that must be there.
     pub(crate) fn missing(&self, faults: &mut Faults<'_>, key: &str, help: &str) {
         let message = format!("{} is missing", self.name_of(key));
@@ -267,6 +283,9 @@ impl<'a> Section<'a> {
     pub(crate) fn finish(self, faults: &mut Faults<'_>) {
         for key in self.entries.keys() {
             let word = key.get_ref().as_ref();
+            if faults.is_full() {
+                return;
+            }
             if self.known.contains(&word) {
                 continue;
             }

@@ -1006,3 +1006,69 @@ fn network_types_have_their_rules() {
         ));
     }
 }
+
+#[test]
+fn hostile_manifests_are_refused_with_a_bounded_number_of_faults() {
+    let lines = |count: usize, line: fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let defaults = |count: usize| {
+        let names = lines(count, |n| format!("k{n} = 1\n"));
+        let used = lines(count, |n| format!(", \"{{k{n}}}\""));
+        format!("[command]\nexec = [\"echo\"{used}]\n[command.defaults]\n{names}")
+    };
+    parse(&defaults(limits::PLACEHOLDERS_MAX));
+    assert!(refused(&defaults(limits::PLACEHOLDERS_MAX + 1)).contains("more than the 64 allowed"));
+    for text in [
+        "[".repeat(1 << 20),
+        format!("{}=1", "a".repeat((1 << 20) - 2)),
+        lines(100_000, |n| format!("k{n}=1\n")),
+        lines(60_000, |n| format!("[t{n}]\nx=1\n")),
+        lines(50_000, |n| format!("[args.x{n}]\n")),
+        format!(
+            "[args.x]\ntype = \"enum\"\nallowed = [{}]",
+            "\"a\",".repeat(200_000)
+        ),
+        format!("[filesystem]\nread = [{}]", "\"a\",".repeat(200_000)),
+        format!(
+            "[command]\nexec = [\"echo\",{}]",
+            "\"{nope}\",".repeat(100_000)
+        ),
+    ] {
+        let errors = Contract::parse("t.clad.toml", &text).unwrap_err();
+        assert!(errors.iter().count() <= limits::FAULTS_MAX);
+    }
+}
+
+#[test]
+fn arguments_and_exec_hold_at_their_limits_and_not_past_them() {
+    let arguments = |count: usize| {
+        let tables: String = (0..count)
+            .map(|n| format!("[args.a{n}]\ntype = \"string\"\n"))
+            .collect();
+        format!("{tables}[command]\nexec = [\"echo\"]")
+    };
+    parse(&arguments(limits::ARGUMENTS_MAX));
+    refused(&arguments(limits::ARGUMENTS_MAX + 1));
+    let exec = |count: usize| format!("[command]\nexec = [\"echo\"{}]", ",\"x\"".repeat(count - 1));
+    parse(&exec(limits::EXEC_ELEMENTS_MAX));
+    refused(&exec(limits::EXEC_ELEMENTS_MAX + 1));
+    let element = |bytes: usize| format!("[command]\nexec = [\"echo\", \"{}\"]", "x".repeat(bytes));
+    parse(&element(limits::EXEC_ELEMENT_BYTES_MAX));
+    refused(&element(limits::EXEC_ELEMENT_BYTES_MAX + 1));
+    let allowed = |count: usize| {
+        let values: Vec<String> = (0..count).map(|n| format!("\"v{n}\"")).collect();
+        format!(
+            "[args.v]\ntype = \"enum\"\nallowed = [{}]\n[command]\nexec = [\"echo\"]",
+            values.join(",")
+        )
+    };
+    parse(&allowed(limits::ALLOWED_VALUES_MAX));
+    refused(&allowed(limits::ALLOWED_VALUES_MAX + 1));
+    let described = |bytes: usize| {
+        let description = "d".repeat(bytes);
+        format!(
+            "[args.v]\ntype = \"string\"\ndescription = \"{description}\"\n[command]\nexec = [\"echo\"]"
+        )
+    };
+    parse(&described(limits::DESCRIPTION_BYTES_MAX));
+    refused(&described(limits::DESCRIPTION_BYTES_MAX + 1));
+}

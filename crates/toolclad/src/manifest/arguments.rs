@@ -69,10 +69,7 @@ pub(super) fn read(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Arg
     let Some(section) = section else {
         return arguments;
     };
-    let count = section.entries().count();
-    if count > ARGUMENTS_MAX {
-        let message = format!("{count} arguments are more than the {ARGUMENTS_MAX} allowed");
-        faults.add(section.place.clone(), message);
+    if !section.at_most(ARGUMENTS_MAX, faults) {
         return arguments;
     }
     let mut positions = BTreeMap::new();

@@ -11,7 +11,7 @@ use super::kinds::printed;
 use super::spreads::{read_conditionals, read_mappings};
 use crate::command::{Command, Element, Entry, Part};
 use crate::hygiene::{is_invisible, name as character_name};
-use crate::limits::{EXEC_ELEMENT_BYTES_MAX, EXEC_ELEMENTS_MAX};
+use crate::limits::{EXEC_ELEMENT_BYTES_MAX, EXEC_ELEMENTS_MAX, PLACEHOLDERS_MAX};
 use crate::reader::{Faults, Place, Section, quoted, suggestion};
 use crate::template::{self, Piece};
 
@@ -323,6 +323,9 @@ fn read_defaults<'m>(
     let Some(table) = section.table(faults, "defaults") else {
         return defaults;
     };
+    if !table.at_most(PLACEHOLDERS_MAX, faults) {
+        return defaults;
+    }
     for (key, value) in table.entries() {
         let name = *key.get_ref();
         if !matches!(arguments.lookup(name), Lookup::Unknown) {

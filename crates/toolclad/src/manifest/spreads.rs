@@ -12,7 +12,7 @@ use super::command::{Generated, Named, braced, check_literal, read_entry};
 use crate::command::{Element, Entry};
 use crate::condition::{self, Comparison, Condition};
 use crate::kind::{Given, Kind};
-use crate::limits::EXEC_ELEMENTS_MAX;
+use crate::limits::{ALLOWED_VALUES_MAX, EXEC_ELEMENTS_MAX, PLACEHOLDERS_MAX};
 use crate::reader::{Faults, Section, quoted, suggestion};
 
 /// `[command.mappings.<argument>]`: entries for each value of an enum.
@@ -25,6 +25,9 @@ pub(super) fn read_mappings(
     let Some(table) = section.table(faults, "mappings") else {
         return mappings;
     };
+    if !table.at_most(PLACEHOLDERS_MAX, faults) {
+        return mappings;
+    }
     for (key, value) in table.entries() {
         let name = *key.get_ref();
         let element = table
@@ -59,6 +62,9 @@ fn read_mapping(
         faults.add(table.place.clone(), message);
         return None;
     };
+    if !table.at_most(ALLOWED_VALUES_MAX, faults) {
+        return None;
+    }
     let mut entries = BTreeMap::new();
     for (key, value) in table.entries() {
         let choice = *key.get_ref();
@@ -153,6 +159,9 @@ pub(super) fn read_conditionals(
     let Some(table) = section.table(faults, "conditionals") else {
         return conditionals;
     };
+    if !table.at_most(PLACEHOLDERS_MAX, faults) {
+        return conditionals;
+    }
     for (key, value) in table.entries() {
         let placeholder = format!("_{}", key.get_ref());
         if ArgumentName::new(placeholder.as_str()).is_err()
