@@ -142,6 +142,16 @@ impl Kind {
         }
     }
 
+    /// Whether a value can contain a space. Literal text can contain anything, and says so.
+    pub(crate) fn accepts_spaces(&self) -> bool {
+        match self {
+            Self::Text(rules) | Self::Path(rules) => rules.allowance.space,
+            Self::Enum { allowed } => allowed.iter().any(|value| value.contains(' ')),
+            Self::LiteralText { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Checks one value.
     pub(crate) fn check(&self, given: &Given<'_>) -> Result<Checked, ValueFault> {
         match self {

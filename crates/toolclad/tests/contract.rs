@@ -185,10 +185,6 @@ fn what_is_not_served_yet_is_refused_and_never_ignored() {
             "`tool.evidence` is not supported yet",
         ),
         (
-            "[command]\ntemplate = \"echo\"",
-            "`command.template` is not supported yet",
-        ),
-        (
             "[command]\nexec = [\"echo\"]\nend_of_options = \"--\"",
             "`command.end_of_options` is not",
         ),
@@ -1071,4 +1067,39 @@ fn arguments_and_exec_hold_at_their_limits_and_not_past_them() {
     };
     parse(&described(limits::DESCRIPTION_BYTES_MAX));
     refused(&described(limits::DESCRIPTION_BYTES_MAX + 1));
+}
+
+#[test]
+fn a_template_is_split_before_any_value_exists() {
+    let contract =
+        parse("[args.v]\ntype = \"string\"\n[command]\ntemplate = \"echo -n  --v={v} {v}\"");
+    let bound = bind(&contract, json!({"v": "a"})).unwrap();
+    assert_eq!(bound.argv, ["echo", "-n", "--v=a", "a"]);
+    assert_eq!(
+        bind(&contract, json!({})).unwrap().argv,
+        ["echo", "-n", "--v=", ""]
+    );
+    for (command, part) in [
+        ("template = \"echo '{v}'\"", "write an array"),
+        ("template = \"echo {nope}\"", "names nothing"),
+        ("template = \"\"", "is empty"),
+        ("template = [\"echo\"]", "is named `exec`"),
+        ("template = \"echo\"\nexec = [\"echo\"]", "keep `exec`"),
+        ("template = \"cat {v}\"", "`tool.binary` is `echo`"),
+    ] {
+        let error = refused(&format!(
+            "[args.v]\ntype = \"string\"\n[command]\n{command}"
+        ));
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    for argument in [
+        "type = \"string\"\nallow_whitespace = true",
+        "type = \"literal_text\"",
+        "type = \"enum\"\nallow_whitespace = true\nallowed = [\"a b\"]",
+    ] {
+        let error = refused(&format!(
+            "[args.v]\n{argument}\n[command]\ntemplate = \"echo {{v}}\""
+        ));
+        assert!(error.contains("as an `exec` array"), "{error}");
+    }
 }

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::arguments::{Arguments, Lookup};
 use super::kinds::printed;
-use super::spreads::{read_conditionals, read_mappings};
+use super::spreads::{read_conditionals, read_mappings, read_words};
 use crate::command::{Command, Element, Entry, Part};
 use crate::hygiene::{is_invisible, name as character_name};
 use crate::limits::{EXEC_ELEMENT_BYTES_MAX, EXEC_ELEMENTS_MAX, PLACEHOLDERS_MAX};
@@ -28,9 +28,7 @@ pub(super) fn read(
     arguments: &Arguments,
     faults: &mut Faults<'_>,
 ) -> Option<Command> {
-    for later in ["template", "end_of_options"] {
-        section.not_yet(faults, later);
-    }
+    section.not_yet(faults, "end_of_options");
     for (key, reason) in [
         (
             "executor",
@@ -54,14 +52,7 @@ pub(super) fn read(
         used: BTreeSet::new(),
     };
     generated.conditionals = read_conditionals(&mut section, &mut generated, faults);
-    let exec = section.strings(faults, "exec");
-    if section.entry("exec").is_none() {
-        section.missing(
-            faults,
-            "exec",
-            "say what runs, one element an entry: `exec = [\"cp\", …]`",
-        );
-    }
+    let exec = read_exec(&mut section, arguments, faults);
     let command = exec.and_then(|exec| {
         let program = read_program(&exec, binary, interpreter, faults);
         let elements = read_elements(&exec, &mut generated, faults);
@@ -75,6 +66,55 @@ pub(super) fn read(
     }
     section.finish(faults);
     command
+}
+
+/// The elements: `exec`, or the older `template`, split at its spaces before any value exists.
+fn read_exec<'a>(
+    section: &mut Section<'a>,
+    arguments: &Arguments,
+    faults: &mut Faults<'_>,
+) -> Option<Spanned<Vec<Spanned<&'a str>>>> {
+    let exec = section.strings(faults, "exec");
+    let Some((place, template)) = section.entry("template") else {
+        if section.entry("exec").is_none() {
+            let help = "say what runs, one element an entry: `exec = [\"cp\", …]`";
+            section.missing(faults, "exec", help);
+        }
+        return exec;
+    };
+    if section.entry("exec").is_some() {
+        faults.add(
+            place,
+            "`command.exec` and `command.template` say the same: keep `exec`",
+        );
+        return None;
+    }
+    if !template.get_ref().is_str() {
+        let message = "`command.template` must be a string";
+        faults.add_with(
+            template.span(),
+            message,
+            "an array of elements is named `exec`",
+        );
+        return None;
+    }
+    for spec in arguments
+        .specs
+        .iter()
+        .filter(|spec| spec.kind.accepts_spaces())
+    {
+        let message = format!(
+            "argument `{}` may have spaces, but the command is a template",
+            spec.name
+        );
+        faults.add_with(
+            place.clone(),
+            message,
+            "write the command as an `exec` array",
+        );
+    }
+    let words = read_words(&section.name_of("template"), template, faults)?;
+    Some(Spanned::new(template.span(), words))
 }
 
 /// What a placeholder can name.
@@ -167,7 +207,7 @@ fn read_program(
     faults: &mut Faults<'_>,
 ) -> Option<String> {
     let Some(first) = exec.get_ref().first() else {
-        faults.add(exec.span(), "`command.exec` is empty");
+        faults.add(exec.span(), "the command is empty");
         return None;
     };
     let program = *first.get_ref();
@@ -182,7 +222,7 @@ fn read_program(
         || relative
     {
         let message = format!("{} is not a program", quoted(program));
-        let help = "`exec` begins with a fixed name, or an absolute path in the worker";
+        let help = "a command begins with a fixed name, or an absolute path in the worker";
         faults.add_with(first.span(), message, help);
         return None;
     }
@@ -190,7 +230,7 @@ fn read_program(
         && *binary.get_ref() != program
     {
         let message = format!(
-            "`tool.binary` is {}, but `command.exec` begins with {}",
+            "`tool.binary` is {}, but the command begins with {}",
             quoted(binary.get_ref()),
             quoted(program)
         );
@@ -219,9 +259,8 @@ fn read_elements(
 ) -> Option<Vec<Element>> {
     let count = exec.get_ref().len();
     if count > EXEC_ELEMENTS_MAX {
-        let message = format!(
-            "`command.exec` has {count} elements, more than the {EXEC_ELEMENTS_MAX} allowed"
-        );
+        let message =
+            format!("the command has {count} elements, more than the {EXEC_ELEMENTS_MAX} allowed");
         faults.add(exec.span(), message);
         return None;
     }

@@ -104,7 +104,7 @@ fn read_mapping(
 }
 
 /// Entries fixed by the manifest: an array, or a string split at its spaces.
-fn read_words<'v>(
+pub(super) fn read_words<'v>(
     key: &str,
     value: &'v Spanned<DeValue<'v>>,
     faults: &mut Faults<'_>,
