@@ -179,6 +179,7 @@ pub(crate) fn check_pair(pair: &Pair, key: Option<&PublicKey>) -> Result<Checked
 pub(crate) struct Chain {
     key: Option<PublicKey>,
     signed: bool,
+    wanted: Option<RunId>,
     run: Option<RunId>,
     principal: Option<String>,
     signed_by: Option<String>,
@@ -195,6 +196,7 @@ impl Chain {
         Self {
             key,
             signed,
+            wanted: run,
             run,
             principal: None,
             signed_by: None,
@@ -291,12 +293,14 @@ impl Chain {
         }
     }
 
-    pub(crate) const fn run(&self) -> Option<RunId> {
-        self.run
+    /// The wanted run, or the one that the checked records name.
+    pub(crate) fn run(&self) -> Option<RunId> {
+        self.wanted.or(self.good.and(self.run))
     }
 
+    /// The principal of the checked records.
     pub(crate) fn principal(&self) -> Option<&str> {
-        self.principal.as_deref()
+        self.good.and(self.principal.as_deref())
     }
 
     /// How many records are whole and checked.

@@ -335,7 +335,7 @@ impl Ledger {
             reason,
         };
         let Some((pair, length)) = last_pair(&window) else {
-            if window.len() > PAIR_BYTES_MAX {
+            if window.len() > PAIR_BYTES_MAX || !is_first_attempt(&window) {
                 return Err(corrupt("it has no whole pair of lines".to_owned()));
             }
             return Ok(End {
@@ -346,6 +346,11 @@ impl Ledger {
         let checked = check(&pair, Some(self.signer.public()))
             .map_err(|reason| corrupt(reason.to_string()))?;
         let tail = window.get(length..).unwrap_or_default();
+        if tail.len() > PAIR_BYTES_MAX {
+            return Err(corrupt(
+                "more follows its last whole pair than one write".to_owned(),
+            ));
+        }
         let at = start + length as u64;
         Ok(End {
             range: checked.range,
@@ -401,9 +406,8 @@ fn last_pair(window: &[u8]) -> Option<(Pair, usize)> {
         .get(..whole.saturating_sub(1))?
         .rsplit(|byte| *byte == b'\n')
         .peekable();
-    let is_checkpoint = |line: &[u8]| line.starts_with(b"{\"checkpoint\":");
     // A record whose checkpoint was not written yet belongs to the tail.
-    if let Some(record) = lines.next_if(|line| !is_checkpoint(line)) {
+    if let Some(record) = lines.next_if(|line| parse(line).is_ok()) {
         end = end.checked_sub(record.len() + 1)?;
     }
     let (checkpoint, record) = (lines.next()?, lines.next()?);
@@ -413,6 +417,25 @@ fn last_pair(window: &[u8]) -> Option<(Pair, usize)> {
         checkpoint: checkpoint.to_vec(),
     };
     Some((pair, end))
+}
+
+/// Whether `window` can be the beginning of a ledger's first pair: at most its record is whole.
+fn is_first_attempt(window: &[u8]) -> bool {
+    match window.iter().position(|byte| *byte == b'\n') {
+        None => true,
+        Some(at) => window.get(..at).is_some_and(|line| parse(line).is_ok()),
+    }
+}
+
+fn parse(line: &[u8]) -> Result<LedgerRecord, FaultReason> {
+    let record: LedgerRecord = serde_json::from_slice(line)
+        .map_err(|error| FaultReason::Record(format!("not a ledger line: {error}")))?;
+    match record.v {
+        RECORD_VERSION => Ok(record),
+        other => Err(FaultReason::Record(format!(
+            "the line has version {other}; this program knows {RECORD_VERSION}"
+        ))),
+    }
 }
 
 /// Changes the open set as a line says.
