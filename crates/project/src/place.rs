@@ -63,10 +63,11 @@ impl fmt::Display for UnsafePlace {
                     (_, true) => format!("which is neither you (uid {caller}) nor root"),
                     (_, false) => format!("which is not you (uid {caller})"),
                 };
-                let who = if caller == 0 { "" } else { "as root: " };
+                let who = if caller == 0 { "" } else { "as root, " };
                 write!(
                     f,
-                    "`{path}` belongs to uid {uid}, {or_root}\n  help: {who}chown {caller} {word}"
+                    "`{path}` belongs to uid {uid}, {or_root}\n  \
+                     help: run as that user, or take it over: {who}chown {caller} {word}"
                 )
             }
             UnsafeReason::Writable { mode } => write!(

@@ -8,7 +8,7 @@ use project::{
     NamespaceRoot, UserConfig, VolumeAccess, limits,
 };
 use proptest::prelude::*;
-use worker::TierKind;
+use worker::{TierKind, WorkerRoot};
 
 const WHOLE: &str = r#"
 [project]
@@ -254,6 +254,123 @@ fn counted_lists_hold_at_their_bounds_and_not_past_them() {
         limits::AGENTS_MAX
     );
     assert!(message(&agents(limits::AGENTS_MAX + 1)).contains("at most 64 are allowed"));
+}
+
+#[test]
+fn every_list_and_number_of_an_agent_is_bounded() {
+    let agent = |line: &str| {
+        let text = format!("[agents.a]\nexecutor = \"command\"\n{line}\n");
+        Config::parse("symbiont.toml", &text).is_ok()
+    };
+    let list = |count: usize| -> String {
+        let names: Vec<String> = (0..count).map(|n| format!("\"t{n}\"")).collect();
+        format!("[{}]", names.join(","))
+    };
+    let tools = |count| {
+        agent(&format!(
+            "command = [\"x\"]\nallowed_tools = {}",
+            list(count)
+        ))
+    };
+    assert!(tools(limits::ALLOWED_TOOLS_MAX) && !tools(limits::ALLOWED_TOOLS_MAX + 1));
+    let words = |count| agent(&format!("allowed_tools = []\ncommand = {}", list(count)));
+    assert!(words(limits::COMMAND_WORDS_MAX) && !words(limits::COMMAND_WORDS_MAX + 1));
+    let with = |line: &str| agent(&format!("command = [\"x\"]\nallowed_tools = []\n{line}"));
+    let word = |bytes| with(&format!("env = {{ A = \"{}\" }}", "x".repeat(bytes)));
+    assert!(word(limits::WORD_BYTES_MAX) && !word(limits::WORD_BYTES_MAX + 1));
+    let variables = |count: usize| {
+        let lines: String = (0..count).map(|n| format!("V{n} = \"\"\n")).collect();
+        with(&format!("[agents.a.env]\n{lines}"))
+    };
+    assert!(variables(limits::ENVIRONMENT_MAX) && !variables(limits::ENVIRONMENT_MAX + 1));
+    let variable = |bytes| with(&format!("env = {{ {} = \"\" }}", "A".repeat(bytes)));
+    assert!(variable(limits::LABEL_BYTES_MAX) && !variable(limits::LABEL_BYTES_MAX + 1));
+    let turns = |count: u64| with(&format!("max_turns = {count}"));
+    assert!(turns(1) && turns(limits::TURNS_MAX));
+    assert!(!turns(0) && !turns(limits::TURNS_MAX + 1));
+}
+
+#[test]
+fn every_number_of_people_and_providers_is_bounded() {
+    let approval = |line: String| Config::parse("x", &format!("[approval]\n{line}")).is_ok();
+    let terms = |line: String| {
+        let table = "[managed_cli.inference]\nprovider = \"p\"\nmodel = \"m\"";
+        Config::parse("x", &format!("{table}\n{line}\n")).is_ok()
+    };
+    let seconds = limits::APPROVAL_SECONDS_MAX;
+    assert!(approval(format!("timeout_seconds = {seconds}")));
+    assert!(!approval(format!("timeout_seconds = {}", seconds + 1)));
+    assert!(!approval("timeout_seconds = 0".into()));
+    let holds = limits::HOLDS_PER_HOUR_MAX;
+    assert!(approval(format!("holds_per_hour = {holds}")));
+    assert!(!approval(format!("holds_per_hour = {}", holds + 1)));
+    for (key, max) in [
+        ("max_requests", limits::INFERENCE_REQUESTS_MAX),
+        ("max_output_tokens", limits::OUTPUT_TOKENS_MAX),
+        ("max_total_output_tokens", limits::TOTAL_OUTPUT_TOKENS_MAX),
+    ] {
+        assert!(terms(format!("{key} = {max}")), "{key}");
+        assert!(!terms(format!("{key} = {}", max + 1)), "{key}");
+        assert!(!terms(format!("{key} = 0")), "{key}");
+    }
+    let headers = |count: usize| {
+        let names: Vec<String> = (0..count).map(|n| format!("\"h{n}\"")).collect();
+        terms(format!("beta_headers = [{}]", names.join(",")))
+    };
+    assert!(headers(limits::BETA_HEADERS_MAX) && !headers(limits::BETA_HEADERS_MAX + 1));
+}
+
+#[test]
+fn a_users_configuration_is_bounded() {
+    let anchors = |count: usize| {
+        let text: String = (0..count)
+            .map(|n| format!("[anchors.a{n}]\nfile = \"/x\"\n"))
+            .collect();
+        UserConfig::parse("config.toml", &text).is_ok()
+    };
+    assert!(anchors(limits::USER_ENTRIES_MAX) && !anchors(limits::USER_ENTRIES_MAX + 1));
+    let url = |bytes: usize| {
+        let path = "p".repeat(bytes - "https://h/".len());
+        let text = format!("[providers.w]\nbase_url = \"https://h/{path}\"\napi_key_env = \"K\"\n");
+        UserConfig::parse("config.toml", &text).is_ok()
+    };
+    assert!(url(limits::BASE_URL_BYTES_MAX) && !url(limits::BASE_URL_BYTES_MAX + 1));
+}
+
+#[test]
+fn a_workers_root_is_the_systems_or_a_folder_of_ones_own() {
+    let root = |text: &str| {
+        parse(&format!("[sandbox.namespace]\n{text}\n"))
+            .sandbox
+            .namespace
+            .root
+    };
+    let own = root("rootfs = \"./root\"");
+    let path = "/p/root".to_owned();
+    assert_eq!(
+        own.for_worker(Path::new("/p")),
+        WorkerRoot::Directory { path }
+    );
+    let also = vec!["/usr/local".to_owned()];
+    let system = root("system = [\"/usr/local\"]");
+    assert_eq!(
+        system.for_worker(Path::new("/p")),
+        WorkerRoot::System { also }
+    );
+    let error = message("[sandbox.namespace]\nsystem = [\"/usr/local\"]\nrootfs = \"/r\"\n");
+    assert!(error.contains("exclude each other"), "{error}");
+    for bad in ["usr/local", "/", "/usr/../etc", "/a:b"] {
+        let error = message(&format!("[sandbox.namespace]\nsystem = [\"{bad}\"]\n"));
+        assert!(error.contains("no system folder"), "{error}");
+    }
+    let list: Vec<String> = (0..=limits::SYSTEM_FOLDERS_MAX)
+        .map(|n| format!("\"/{n}\""))
+        .collect();
+    let error = message(&format!(
+        "[sandbox.namespace]\nsystem = [{}]\n",
+        list.join(",")
+    ));
+    assert!(error.contains("at most 32"), "{error}");
 }
 
 #[test]

@@ -309,6 +309,22 @@ fn the_number_and_the_sum_of_control_files_are_bounded() {
 }
 
 #[test]
+fn a_listed_folder_is_bounded() {
+    let home = Home::with_project();
+    let tools = home.project().join("tools");
+    for n in 2..limits::FOLDER_ENTRIES_MAX {
+        fs::File::create(tools.join(n.to_string())).unwrap();
+    }
+    assert!(Project::open(&home.project()).is_ok());
+    fs::File::create(tools.join("more")).unwrap();
+    let error = Project::open(&home.project()).unwrap_err().to_string();
+    assert!(
+        error.ends_with("has more than the 8192 entries allowed"),
+        "{error}"
+    );
+}
+
+#[test]
 fn text_that_is_not_utf8_is_refused_with_its_place() {
     let home = Home::with_project();
     home.write("tools/bad.clad.toml", b"[tool]\nname = \"caf\xe9\"\n");

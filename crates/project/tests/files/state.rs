@@ -6,6 +6,7 @@ use std::sync::Barrier;
 
 use crate::support::{Home, chmod, give_away, mode};
 use model::Digest;
+use project::limits;
 use project::{
     ChangeKind, Credential, FolderError, Project, StateError, Trust, TrustStatus, UnsafeReason,
     UnusableRecord, UserConfig, UserConfigError, read_key_file,
@@ -385,4 +386,63 @@ fn the_users_private_folders_are_made_and_checked() {
     assert_eq!(mode(&dirs.runtime), 0o700);
     chmod(&dirs.runtime, 0o711);
     assert!(matches!(dirs.sockets(), Err(FolderError::Unsafe(_))));
+}
+
+#[test]
+fn files_of_the_user_are_read_at_their_size_limit_and_refused_past_it() {
+    let home = Home::new();
+    let key = home.root.join("key");
+    let too_large = |error: String| error.contains("bytes allowed");
+    let max = usize::try_from(limits::KEY_FILE_BYTES_MAX).unwrap();
+    fs::write(&key, "k".repeat(max)).unwrap();
+    chmod(&key, 0o600);
+    assert!(read_key_file(&key).is_ok());
+    fs::write(&key, "k".repeat(max + 1)).unwrap();
+    assert!(too_large(read_key_file(&key).unwrap_err().to_string()));
+
+    let config = home.dirs().config.join("config.toml");
+    let max = usize::try_from(limits::USER_CONFIG_BYTES_MAX).unwrap();
+    fs::create_dir_all(home.dirs().config).unwrap();
+    fs::write(&config, "#".repeat(max)).unwrap();
+    chmod(&config, 0o600);
+    assert!(UserConfig::load(&home.dirs()).is_ok());
+    fs::write(&config, "#".repeat(max + 1)).unwrap();
+    assert!(too_large(
+        UserConfig::load(&home.dirs()).unwrap_err().to_string()
+    ));
+}
+
+#[test]
+fn a_record_of_the_largest_project_can_be_read_back() {
+    let home = Home::new();
+    let max = usize::try_from(limits::CONTROL_FILE_BYTES_MAX).unwrap();
+    home.write("symbiont.toml", "");
+    for n in 0..limits::CONTROL_TOTAL_BYTES_MAX / limits::CONTROL_FILE_BYTES_MAX {
+        home.write(&format!("policies/{n}.cedar"), "\u{1}".repeat(max));
+    }
+    let project = Project::open(&home.project()).unwrap();
+    Trust::grant(&project, &home.dirs(), None).unwrap();
+    let status = Trust::status(&project, &home.dirs()).unwrap();
+    assert!(matches!(status, TrustStatus::Trusted { .. }), "{status:?}");
+}
+
+#[test]
+fn records_survive_a_folder_that_cannot_be_written() {
+    if crate::support::is_root() {
+        return;
+    }
+    let home = Home::with_project();
+    let project = Project::open(&home.project()).unwrap();
+    chmod(&home.project(), 0o555);
+    let error = project.state().unwrap_err();
+    assert!(
+        error.to_string().starts_with("cannot make the folder"),
+        "{error}"
+    );
+    assert!(std::error::Error::source(&error).is_some());
+    chmod(&home.project(), 0o755);
+    let id = project.state().unwrap().project_id();
+    chmod(&home.project(), 0o555);
+    assert_eq!(project.state().unwrap().project_id(), id);
+    chmod(&home.project(), 0o755);
 }
