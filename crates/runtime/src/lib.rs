@@ -1,1 +1,31 @@
-//! placeholder
+//! Joins the parts: sessions, the executor of manifests, the broker and the inference proxy.
+
+#![forbid(unsafe_code)]
+
+pub mod cli_executor;
+pub mod clock;
+pub mod envelope;
+mod gate;
+mod register;
+mod session;
+pub mod tools;
+
+pub use gate::CedarGate;
+pub use register::LedgerRegister;
+
+/// Governed sessions and what their owner supplies.
+pub mod reasoning {
+    pub use crate::session::GovernedToolDispatcher;
+    pub use governance::{ActionExecutor, LoopConfig, LoopState, ReasoningPolicyGate};
+    pub use journal::{JournalWriter, ProtectedJournal};
+
+    /// The session that an untrusted client's calls go through.
+    pub mod governed_session {
+        pub use crate::session::{
+            Answer, Approvals, DecideError, GovernedToolSession, HeldCall, LaunchEnd,
+            LaunchedAgent, PendingCall, RegisterError, RunRegister, SessionParts,
+            SessionStartError, Withdrawal,
+        };
+        pub use governance::{BrokerToolCall, EndCause, RecordedOutcome, Refusal};
+    }
+}

@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use model::{CreateMode, Digest};
 use sandbox_init::LANDLOCK_ABI_WHOLE;
 use sandbox_init::limits::INPUTS_MAX;
-use sandbox_init::wire::{Bounds, Identity, Input, Output, OutputMode, Plan, Run, ShownFile, Task};
+use sandbox_init::wire::{
+    BoundFile, Bounds, Identity, Input, Output, OutputMode, Plan, Run, ShownFile, Task,
+};
 use worker::{
-    Ending, Enforcement, Limit, Limits, Running, StartError, Tier, TierKind, WorkerRoot, WorkerSpec,
+    Ending, Enforcement, Limit, Limits, ProgramIdentity, Running, StartError, Tier, TierKind,
+    WorkerRoot, WorkerSpec,
 };
 
 use crate::cgroup::{Cgroups, Controller, GroupBounds};
@@ -241,26 +244,35 @@ impl NamespaceTier {
         }
     }
 
-    /// The program's files, if it still is the one that was authorized.
-    fn check_program(&self, spec: &WorkerSpec) -> Result<Located, StartError> {
-        let bound = spec.program();
-        let located = match spec.program_on_host() {
-            Some(host) => self.programs.locate_file(host, &bound.path, spec.root()),
-            None => self.programs.locate_path(&bound.path, spec.root()),
-        };
-        let changed = || StartError::ProgramChanged {
-            path: bound.path.clone(),
-        };
-        match located {
-            Ok(located) if located.identity == *bound => Ok(located),
-            Err(ProgramError::Root) => Err(unavailable(
-                "this tier shows a root of the system only; `rootfs` is not supported yet".into(),
-            )),
-            Ok(_) | Err(_) => Err(changed()),
+    /// The files of the program and of the shown file, if they still are the authorized ones.
+    fn check_programs(&self, spec: &WorkerSpec) -> Result<Checked, StartError> {
+        let root = spec.root();
+        let mut checked = Checked::default();
+        if let Some((identity, host)) = spec.shown() {
+            check_place("shown file's path", &identity.path)?;
+            let located = self.programs.locate_file(host, &identity.path, root);
+            let mut files = unchanged(located, identity)?.into_iter();
+            // Init compares this one where it opens it.
+            let own = files
+                .next()
+                .ok_or_else(|| failed("program", "it has no file"))?;
+            checked.shown = Some(ShownFile {
+                host: text_of(host)?,
+                path: own.path,
+                stamp: own.stamp,
+            });
+            checked.files.extend(files);
+            if identity == spec.program() {
+                return Ok(checked);
+            }
         }
+        let program = spec.program();
+        let located = self.programs.locate_path(&program.path, root);
+        checked.files.extend(unchanged(located, program)?);
+        Ok(checked)
     }
 
-    fn plan(&self, spec: &WorkerSpec, located: Located) -> Result<Plan, StartError> {
+    fn plan(&self, spec: &WorkerSpec, checked: Checked) -> Result<Plan, StartError> {
         let WorkerRoot::System { also } = spec.root() else {
             return Err(unavailable(
                 "this tier shows a root of the system only".into(),
@@ -277,23 +289,6 @@ impl NamespaceTier {
             path: below(&input.path),
             bytes: input.bytes,
         });
-        let Located { identity, files } = located;
-        let mut bound = files.into_iter();
-        let program_file = match spec.program_on_host() {
-            None => None,
-            Some(host) => {
-                check_place("program's path", &identity.path)?;
-                // Init compares this one where it opens it.
-                let own = bound
-                    .next()
-                    .ok_or_else(|| failed("program", "it has no file"))?;
-                Some(ShownFile {
-                    host: text_of(host)?,
-                    path: own.path,
-                    stamp: own.stamp,
-                })
-            }
-        };
         let output = spec.output().map(|output| Output {
             path: below(&output.path),
             mode: match output.mode {
@@ -312,15 +307,15 @@ impl NamespaceTier {
             working_dir: working_dir.to_owned(),
             working_dir_writable: is_agent,
             channel: spec.channel().map(|path| text_of(path)).transpose()?,
-            program_file,
+            program_file: checked.shown,
             inputs: inputs.collect(),
             output,
             bounds: self.bounds(spec.limits(), is_agent),
             task: Task::Run(Run {
-                program: identity.path,
+                program: spec.program().path.clone(),
                 argv: spec.argv().to_vec(),
                 environment: environment.collect(),
-                bound: bound.collect(),
+                bound: checked.files,
             }),
         })
     }
@@ -368,13 +363,35 @@ impl Tier for NamespaceTier {
         if spec.inputs().len() > INPUTS_MAX {
             return Err(failed("inputs", "there are too many"));
         }
-        let located = self.check_program(&spec)?;
-        let plan = self.plan(&spec, located)?;
+        let checked = self.check_programs(&spec)?;
+        let plan = self.plan(&spec, checked)?;
         let inputs = spec.inputs().iter().map(|input| input.content.try_clone());
         let inputs = inputs.collect::<Result<Vec<_>, _>>();
         let inputs = inputs.map_err(|error| failed("inputs", error))?;
         let limits = spec.limits().clone();
         Ok(Box::new(self.run(plan, inputs, &limits)?))
+    }
+}
+
+/// What a worker's programs are on the host, compared with the descriptor.
+#[derive(Default)]
+struct Checked {
+    files: Vec<BoundFile>,
+    shown: Option<ShownFile>,
+}
+
+fn unchanged(
+    located: Result<Located, ProgramError>,
+    bound: &ProgramIdentity,
+) -> Result<Vec<BoundFile>, StartError> {
+    match located {
+        Ok(located) if located.identity == *bound => Ok(located.files),
+        Err(ProgramError::Root) => Err(unavailable(
+            "this tier shows a root of the system only; `rootfs` is not supported yet".into(),
+        )),
+        Ok(_) | Err(_) => Err(StartError::ProgramChanged {
+            path: bound.path.clone(),
+        }),
     }
 }
 

@@ -1,1 +1,64 @@
-fn main() {}
+//! `symbi`: the command line.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod dirs;
+mod exit;
+mod govern;
+mod inference;
+mod interrupt;
+mod open;
+mod output;
+mod story;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            let usage = error.use_stderr();
+            return if usage { Exit::Usage.code() } else { Exit::Done.code() };
+        }
+    };
+    match run(&cli) {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            report(&failure, cli.common.json);
+            failure.exit.code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Init { dir } => commands::init::run(dir, &cli.common),
+        Command::Trust { yes } => commands::trust::run(*yes, &cli.common),
+        Command::Call(args) => commands::call::run(args, &cli.common),
+        Command::Run(args) => commands::run::run(args, &cli.common),
+        Command::Tools(command) => commands::tools::run(command, &cli.common),
+        Command::Policy(command) => commands::policy::run(command, &cli.common),
+        Command::Audit(command) => commands::audit::run(command, &cli.common),
+        Command::Doctor => commands::doctor::run(&cli.common),
+    }
+}
+
+/// The failure on stderr, and as one JSON object on stdout where that was asked for.
+fn report(failure: &Failure, json: bool) {
+    let _ = writeln!(std::io::stderr().lock(), "{failure}");
+    if json {
+        let value = serde_json::json!({
+            "error": failure.message, "help": failure.help, "exit_code": failure.exit as u8
+        });
+        let _ = writeln!(std::io::stdout().lock(), "{value}");
+    }
+}

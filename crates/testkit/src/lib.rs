@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod executor;
 pub mod provider;
+pub mod tier;

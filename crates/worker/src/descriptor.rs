@@ -71,6 +71,8 @@ pub struct LaunchDescriptor {
     pub argv: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub program: ProgramIdentity,
+    /// The agent's own file, shown besides the root where the root does not have it.
+    pub shown: Option<ProgramIdentity>,
     pub tools: Vec<ToolName>,
     pub tool_set_sha256: Digest,
     pub policy_sha256: Digest,

@@ -19,8 +19,8 @@ pub struct WorkerHoldings {
     pub inputs: BTreeMap<RelativePath, File>,
     /// The agent's channel folder on the host.
     pub channel: Option<PathBuf>,
-    /// The agent's program on the host, where it is not part of the worker's root.
-    pub program: Option<PathBuf>,
+    /// Where the launch's `shown` file is on the host.
+    pub shown: Option<PathBuf>,
 }
 
 /// A read-only file in the worker.
@@ -55,7 +55,7 @@ pub struct WorkerSpec {
     inputs: Vec<WorkerFile>,
     output: Option<WorkerOutput>,
     channel: Option<PathBuf>,
-    program_on_host: Option<PathBuf>,
+    shown: Option<(ProgramIdentity, PathBuf)>,
 }
 
 impl WorkerSpec {
@@ -105,10 +105,10 @@ impl WorkerSpec {
     pub const fn channel(&self) -> Option<&PathBuf> {
         self.channel.as_ref()
     }
-    /// A program file that has to be shown besides the root, at `program().path`.
+    /// A file that has to be shown besides the root, read-only, and its place on the host.
     #[must_use]
-    pub const fn program_on_host(&self) -> Option<&PathBuf> {
-        self.program_on_host.as_ref()
+    pub const fn shown(&self) -> Option<&(ProgramIdentity, PathBuf)> {
+        self.shown.as_ref()
     }
 }
 
@@ -118,6 +118,7 @@ pub enum LowerError {
     MissingInput { path: RelativePath },
     LeftOverInput { path: RelativePath },
     Channel { expected: bool },
+    Shown { expected: bool },
     TwoOutputs,
     NoWorker,
     Canonical(CanonicalError),
@@ -135,7 +136,11 @@ impl fmt::Display for LowerError {
             }
             Self::Channel { expected: true } => f.write_str("a launch needs its channel folder"),
             Self::Channel { expected: false } => {
-                f.write_str("a command must not hold a channel folder or a program of its own")
+                f.write_str("a command must not hold a channel folder")
+            }
+            Self::Shown { expected: true } => f.write_str("the launch's own file is missing"),
+            Self::Shown { expected: false } => {
+                f.write_str("the call holds a file of its own that its descriptor does not name")
             }
             Self::TwoOutputs => f.write_str("a call creates at most one file"),
             Self::NoWorker => f.write_str("this kind of call runs in no worker"),
@@ -166,18 +171,41 @@ pub fn lower(descriptor: &Descriptor, holdings: WorkerHoldings) -> Result<Worker
     let WorkerHoldings {
         mut inputs,
         channel,
-        program,
+        shown,
     } = holdings;
-    let (argv, environment, identity, boundary, is_launch) = match descriptor {
-        Descriptor::Command(it) => (&it.argv, &it.environment, &it.program, &it.boundary, false),
-        Descriptor::Launch(it) => (&it.argv, &it.environment, &it.program, &it.boundary, true),
+    let (argv, environment, identity, boundary, own_file, is_launch) = match descriptor {
+        Descriptor::Command(it) => (
+            &it.argv,
+            &it.environment,
+            &it.program,
+            &it.boundary,
+            None,
+            false,
+        ),
+        Descriptor::Launch(it) => (
+            &it.argv,
+            &it.environment,
+            &it.program,
+            &it.boundary,
+            it.shown.clone(),
+            true,
+        ),
         Descriptor::Custom { .. } => return Err(LowerError::NoWorker),
     };
-    if channel.is_some() != is_launch || (program.is_some() && !is_launch) {
+    if channel.is_some() != is_launch {
         return Err(LowerError::Channel {
             expected: is_launch,
         });
     }
+    let shown = match (own_file, shown) {
+        (Some(identity), Some(host)) => Some((identity, host)),
+        (None, None) => None,
+        (own_file, _) => {
+            return Err(LowerError::Shown {
+                expected: own_file.is_some(),
+            });
+        }
+    };
     let files = take_inputs(boundary, &mut inputs)?;
     if let Some((path, _)) = inputs.pop_first() {
         return Err(LowerError::LeftOverInput { path });
@@ -202,7 +230,7 @@ pub fn lower(descriptor: &Descriptor, holdings: WorkerHoldings) -> Result<Worker
         inputs: files,
         output,
         channel,
-        program_on_host: program,
+        shown,
     })
 }
 

@@ -200,6 +200,7 @@ pub(crate) fn launch_call() -> LaunchDescriptor {
         argv: vec!["claude".into(), "--print".into()],
         environment: BTreeMap::new(),
         program: program("/opt/claude/claude"),
+        shown: None,
         tools: vec![ToolName::new("copy_csv").unwrap()],
         tool_set_sha256: Digest::of(b"tools"),
         policy_sha256: Digest::of(b"policies"),

@@ -1,0 +1,248 @@
+//! The broker: an agent's private MCP channel to one governed session.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use governance::EndCause;
+use mcp::{ConnectionLimits, ServerInfo, Tool};
+use model::{OutputFormat, RunId};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::cli_executor::channel::{
+    ADAPTER_PORT, Channel, ChannelError, adapter_in_worker, bridge_in_worker, broker_in_worker,
+    inference_in_worker,
+};
+use crate::cli_executor::connection::{self, Desk};
+use crate::cli_executor::inference::{ProtectedInference, Proxy};
+use crate::cli_executor::listener::{Accepted, Listeners};
+use crate::session::GovernedToolSession;
+
+/// Name under which the agent's client knows the broker.
+pub const SERVER_NAME: &str = "symbi";
+
+/// Owns the channel, its connections and the session.
+///
+/// Keep it alive while the agent runs, then [`McpToolBroker::close`] it. Dropping it returns at
+/// once; a task of its own stops the connections, cancels what runs, closes the session as an
+/// error and removes the channel.
+#[derive(Debug)]
+pub struct McpToolBroker {
+    session: GovernedToolSession,
+    channel: PathBuf,
+    closing: Option<oneshot::Sender<oneshot::Sender<Result<(), EndCause>>>>,
+}
+
+/// What the broker needs to know of its session's tools besides their definitions.
+#[derive(Debug, Clone, Default)]
+pub struct BrokerTools {
+    /// Tools whose standard output is one JSON value.
+    pub json: Vec<String>,
+}
+
+impl BrokerTools {
+    /// The tools of `contracts` whose output is JSON.
+    #[must_use]
+    pub fn of(contracts: &toolclad::ContractSet) -> Self {
+        let json = contracts
+            .iter()
+            .filter(|contract| contract.output_format() == OutputFormat::Json)
+            .map(|contract| contract.name().to_string())
+            .collect();
+        Self { json }
+    }
+}
+
+impl McpToolBroker {
+    /// Serves `session` on a socket below `parent`, which must be a private folder.
+    ///
+    /// # Errors
+    /// [`ChannelError`] where the channel cannot be made; the session is untouched.
+    pub fn start(
+        session: GovernedToolSession,
+        run: RunId,
+        tools: &BrokerTools,
+        parent: &Path,
+    ) -> Result<Self, ChannelError> {
+        Self::with(session, run, tools, parent, None)
+    }
+
+    /// The same, with a second socket to the agent's model provider.
+    ///
+    /// # Errors
+    /// [`ChannelError`] where the channel cannot be made; the session is untouched.
+    pub fn start_with_inference(
+        session: GovernedToolSession,
+        run: RunId,
+        tools: &BrokerTools,
+        parent: &Path,
+        inference: ProtectedInference,
+    ) -> Result<Self, ChannelError> {
+        Self::with(session, run, tools, parent, Some(inference))
+    }
+
+    fn with(
+        session: GovernedToolSession,
+        run: RunId,
+        tools: &BrokerTools,
+        parent: &Path,
+        inference: Option<ProtectedInference>,
+    ) -> Result<Self, ChannelError> {
+        let channel = Channel::create(parent)?;
+        let broker_socket = channel.bind_broker()?;
+        let inference_socket = match &inference {
+            Some(_) => Some(channel.bind_inference()?),
+            None => None,
+        };
+        let desk = desk(&session, run, tools);
+        let proxy = inference.map(|inference| Arc::new(inference.serve_for(session.clone())));
+        let (closing, closed) = oneshot::channel();
+        let path = channel.path().to_owned();
+        let listeners = Listeners::new(broker_socket, inference_socket);
+        tokio::spawn(own(listeners, desk, proxy, channel, closed));
+        Ok(Self {
+            session,
+            channel: path,
+            closing: Some(closing),
+        })
+    }
+
+    /// The session that the channel serves.
+    #[must_use]
+    pub const fn session(&self) -> &GovernedToolSession {
+        &self.session
+    }
+
+    /// The channel folder on the host: the worker's one mount, read-only, at `/channel`.
+    #[must_use]
+    pub fn channel(&self) -> &Path {
+        &self.channel
+    }
+
+    /// Configuration of the agent's MCP client, as `mcpServers` JSON.
+    #[must_use]
+    pub fn mcp_config() -> String {
+        mcp::mcp_config(SERVER_NAME, &bridge_in_worker(), &broker_in_worker())
+    }
+
+    /// The base URL that the agent sees for its model.
+    #[must_use]
+    pub fn inference_url() -> String {
+        format!("http://127.0.0.1:{ADAPTER_PORT}")
+    }
+
+    /// The command line that starts `agent` beside its loopback adapter.
+    #[must_use]
+    pub fn child_command(agent: &[String]) -> Vec<String> {
+        let adapter = ["python3".to_owned(), "-I".to_owned(), adapter_in_worker()];
+        let place = [inference_in_worker(), ADAPTER_PORT.to_string()];
+        adapter
+            .into_iter()
+            .chain(place)
+            .chain(agent.iter().cloned())
+            .collect()
+    }
+
+    /// Stops the connections, closes the session, and removes the channel.
+    ///
+    /// # Errors
+    /// [`EndCause`] where the session did not complete cleanly.
+    pub async fn close(mut self) -> Result<(), EndCause> {
+        let (reply, answer) = oneshot::channel();
+        let Some(closing) = self.closing.take() else {
+            return Err(EndCause::Closed);
+        };
+        closing.send(reply).map_err(|_| EndCause::Lost)?;
+        answer.await.unwrap_or(Err(EndCause::Lost))
+    }
+}
+
+fn desk(session: &GovernedToolSession, run: RunId, tools: &BrokerTools) -> Desk {
+    let advertised = session
+        .tools()
+        .iter()
+        .map(|tool| Tool {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            input_schema: tool.input_schema.clone(),
+            read_only: tool.read_only,
+        })
+        .collect();
+    Desk {
+        session: session.clone(),
+        server: ServerInfo {
+            name: SERVER_NAME.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instructions: None,
+        },
+        tools: advertised,
+        traffic: Arc::new(AtomicU64::new(0)),
+        run,
+        json_tools: tools.json.clone().into(),
+    }
+}
+
+/// The broker's own task: it outlives its handle.
+async fn own(
+    mut listeners: Listeners,
+    desk: Desk,
+    proxy: Option<Arc<Proxy>>,
+    channel: Channel,
+    mut closed: oneshot::Receiver<oneshot::Sender<Result<(), EndCause>>>,
+) {
+    let mut connections = JoinSet::new();
+    let mut number: u64 = 0;
+    let mut accepting = true;
+    let reply = loop {
+        let next = async {
+            if accepting {
+                listeners.accept().await
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            reply = &mut closed => break reply.ok(),
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = next => match accepted {
+                None => accepting = false,
+                Some(Accepted::Broker(stream, place)) => {
+                    number += 1;
+                    let (desk, number) = (desk.clone(), number);
+                    connections.spawn(async move {
+                        let (reader, writer) = stream.into_split();
+                        let limits = ConnectionLimits::broker();
+                        connection::serve(&desk, number, limits, reader, writer).await;
+                        drop(place);
+                    });
+                }
+                Some(Accepted::Inference(stream, place)) => {
+                    if let Some(proxy) = proxy.clone() {
+                        connections.spawn(async move {
+                            proxy.serve(stream).await;
+                            drop(place);
+                        });
+                    }
+                }
+            },
+        }
+    };
+    drop(listeners);
+    if reply.is_none() {
+        desk.session.cancel();
+    }
+    let ended = desk.session.clone().close().await;
+    connections.shutdown().await;
+    drop(channel);
+    if let Some(reply) = reply {
+        let _ = reply.send(ended);
+    }
+}
+
+impl fmt::Display for McpToolBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broker at {}", self.channel.display())
+    }
+}

@@ -1,0 +1,293 @@
+//! One MCP connection of an agent, or of a client over standard input and output.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use governance::{BrokerToolCall, EndCause};
+use mcp::limits::SESSION_TRAFFIC_BYTES_MAX;
+use mcp::{Connection, EndReason, IncomingCall, Output, ServerInfo, Ticket, Tool, ToolResult};
+use model::RunId;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::cli_executor::limits::{FRAME_READ_MAX, WRITE_MAX};
+use crate::envelope::Envelope;
+use crate::session::{Answer, GovernedToolSession, Withdrawal};
+
+const READ_BYTES: usize = 64 << 10;
+
+/// What the connections of one session share.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pub(crate) session: GovernedToolSession,
+    pub(crate) server: ServerInfo,
+    pub(crate) tools: Arc<[Tool]>,
+    /// MCP bytes of all connections, both ways.
+    pub(crate) traffic: Arc<AtomicU64>,
+    pub(crate) run: RunId,
+    /// Tools whose output is a JSON value.
+    pub(crate) json_tools: Arc<[String]>,
+}
+
+/// Why a connection ended; for the log and for tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ConnectionEnd {
+    Client(EndReason),
+    SlowFrame,
+    SlowReader,
+    Traffic,
+    Io,
+}
+
+struct Finished {
+    ticket: Ticket,
+    result: ToolResult,
+}
+
+/// Serves one connection until it ends. Calls that it made go on without it.
+pub(crate) async fn serve<R, W>(
+    desk: &Desk,
+    number: u64,
+    limits: mcp::ConnectionLimits,
+    reader: R,
+    writer: W,
+) -> ConnectionEnd
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let (finished, answers) = mpsc::unbounded_channel();
+    let machine = Connection::new(&desk.server, Arc::clone(&desk.tools), limits);
+    let mut link = Link {
+        desk,
+        number,
+        machine,
+        counted: 0,
+        withdrawals: HashMap::new(),
+        finished,
+    };
+    link.run(reader, writer, answers).await
+}
+
+struct Link<'a> {
+    desk: &'a Desk,
+    number: u64,
+    machine: Connection,
+    /// Bytes of this connection that the session's count has.
+    counted: u64,
+    withdrawals: HashMap<Ticket, Withdrawal>,
+    finished: mpsc::UnboundedSender<Finished>,
+}
+
+impl Link<'_> {
+    async fn run<R, W>(
+        &mut self,
+        mut reader: R,
+        mut writer: W,
+        mut answers: mpsc::UnboundedReceiver<Finished>,
+    ) -> ConnectionEnd
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut buffer = vec![0; READ_BYTES];
+        // When the frame that is being read began; between frames there is no deadline.
+        let mut frame_began: Option<Instant> = None;
+        let mut open = true;
+        let mut end = ConnectionEnd::Client(EndReason::InputClosed);
+        while open || self.machine.outstanding() > 0 {
+            let read = read_some(&mut reader, &mut buffer, frame_began, open);
+            let mut outputs = Vec::new();
+            tokio::select! {
+                Some(done) = answers.recv() => {
+                    self.withdrawals.remove(&done.ticket);
+                    if let Some(frame) = self.machine.answer(done.ticket, &done.result) {
+                        outputs.push(Output::Send(frame));
+                    }
+                }
+                read = read => match read {
+                    Read::Late => return ConnectionEnd::SlowFrame,
+                    Read::Failed => return self.disconnect(ConnectionEnd::Io),
+                    Read::Some(0) => {
+                        self.machine.eof(&mut outputs);
+                        open = false;
+                    }
+                    Read::Some(count) => {
+                        let bytes = buffer.get(..count).unwrap_or_default();
+                        frame_began = began(bytes, frame_began);
+                        self.machine.feed(bytes, &mut outputs);
+                    }
+                },
+            }
+            for output in outputs {
+                match self.act(output, &mut writer).await {
+                    Step::Go => {}
+                    Step::Stop(EndReason::InputClosed) => open = false,
+                    Step::Stop(reason) => {
+                        return self.disconnect(ConnectionEnd::Client(reason));
+                    }
+                    Step::Slow => return self.disconnect(ConnectionEnd::SlowReader),
+                }
+            }
+            if !self.count() {
+                end = ConnectionEnd::Traffic;
+                break;
+            }
+        }
+        let _ = timeout(WRITE_MAX, writer.shutdown()).await;
+        end
+    }
+
+    /// Withdraws what has not been dispatched, as at any disconnect.
+    fn disconnect(&mut self, end: ConnectionEnd) -> ConnectionEnd {
+        for (_, withdrawal) in self.withdrawals.drain() {
+            withdrawal.withdraw();
+        }
+        self.count();
+        end
+    }
+
+    async fn act<W: AsyncWrite + Unpin>(&mut self, output: Output, writer: &mut W) -> Step {
+        match output {
+            Output::Send(frame) => {
+                let write = async {
+                    writer.write_all(&frame).await?;
+                    writer.flush().await
+                };
+                match timeout(WRITE_MAX, write).await {
+                    Ok(Ok(())) => Step::Go,
+                    Ok(Err(_)) | Err(_) => Step::Slow,
+                }
+            }
+            Output::Call(call) => {
+                self.start(call).await;
+                Step::Go
+            }
+            Output::Withdraw(ticket) => {
+                if let Some(withdrawal) = self.withdrawals.get(&ticket) {
+                    withdrawal.withdraw();
+                }
+                Step::Go
+            }
+            Output::End(reason) => Step::Stop(reason),
+        }
+    }
+
+    /// Hands the call to the session. A task owns its future, so that the call outlives its
+    /// connection.
+    async fn start(&mut self, call: IncomingCall) {
+        let ticket = call.ticket;
+        let finished = self.finished.clone();
+        let broker_call = BrokerToolCall {
+            call_id: call.identity.call_id(self.number).to_string(),
+            name: call.name,
+            arguments: serde_json::Value::Object(call.arguments.into_map()),
+        };
+        let json = self.desk.json_tools.contains(&broker_call.name);
+        let run = self.desk.run;
+        match self.desk.session.submit(broker_call).await {
+            Ok(pending) => {
+                self.withdrawals.insert(ticket, pending.withdrawal());
+                tokio::spawn(async move {
+                    let result = result(pending.await, run, json);
+                    let _ = finished.send(Finished { ticket, result });
+                });
+            }
+            Err(cause) => {
+                let _ = finished.send(Finished {
+                    ticket,
+                    result: result(Err(cause), run, json),
+                });
+            }
+        }
+    }
+
+    /// Adds this connection's new bytes to the session's. False: the session's bound is passed.
+    fn count(&mut self) -> bool {
+        let total = self.machine.bytes_in() + self.machine.bytes_out();
+        let new = total - self.counted;
+        self.counted = total;
+        let sum = self.desk.traffic.fetch_add(new, Ordering::SeqCst) + new;
+        if sum <= SESSION_TRAFFIC_BYTES_MAX {
+            return true;
+        }
+        let reason = format!("more than {SESSION_TRAFFIC_BYTES_MAX} bytes of MCP traffic");
+        self.desk.session.cancel_for(EndCause::Transport { reason });
+        false
+    }
+}
+
+enum Step {
+    Go,
+    Slow,
+    Stop(EndReason),
+}
+
+enum Read {
+    Some(usize),
+    Late,
+    Failed,
+}
+
+async fn read_some<R: AsyncRead + Unpin>(
+    reader: &mut R,
+    buffer: &mut [u8],
+    frame_began: Option<Instant>,
+    open: bool,
+) -> Read {
+    if !open {
+        return std::future::pending().await;
+    }
+    let read = match frame_began {
+        None => reader.read(buffer).await,
+        Some(began) => match timeout_at(began + FRAME_READ_MAX, reader.read(buffer)).await {
+            Ok(read) => read,
+            Err(_) => return Read::Late,
+        },
+    };
+    read.map_or(Read::Failed, Read::Some)
+}
+
+/// When the frame at the end of `bytes` began, if one is unfinished there.
+fn began(bytes: &[u8], before: Option<Instant>) -> Option<Instant> {
+    match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(at) if at + 1 == bytes.len() => None,
+        Some(_) => Some(Instant::now()),
+        None => before.or_else(|| Some(Instant::now())),
+    }
+}
+
+fn result(answer: Result<Answer, EndCause>, run: RunId, json: bool) -> ToolResult {
+    match answer {
+        Ok(answer) => {
+            let envelope = Envelope::of(&answer, run, crate::clock::now_rfc3339(), json);
+            ToolResult {
+                text: envelope.to_json(),
+                structured: None,
+                is_error: envelope.is_error(),
+            }
+        }
+        Err(cause) => ToolResult {
+            text: serde_json::json!({"status": "session_ended", "reason": cause.to_string()})
+                .to_string(),
+            structured: None,
+            is_error: true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_frame_starts_with_its_first_byte_only() {
+        assert!(began(b"{}\n", None).is_none());
+        assert!(began(b"{}\n{", None).is_some());
+        let first = began(b"{", None).unwrap();
+        assert_eq!(began(b"\"a\"", Some(first)), Some(first));
+        assert!(began(b"}\n", Some(first)).is_none());
+    }
+}

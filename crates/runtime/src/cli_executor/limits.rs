@@ -1,0 +1,22 @@
+//! Bounds of an agent's channel. Unit and bound stand last in each name.
+
+use std::time::Duration;
+
+/// Connections that live at once, both sockets together.
+pub const CONNECTIONS_LIVE_MAX: usize = 8;
+/// Connections accepted in a run, both sockets together.
+pub const CONNECTIONS_TOTAL_MAX: usize = 64;
+/// From a frame's first byte to its last. Silence between frames is free.
+pub const FRAME_READ_MAX: Duration = Duration::from_secs(10);
+/// For writing one answer.
+pub const WRITE_MAX: Duration = Duration::from_secs(5);
+/// For a provider's whole answer.
+pub const PROVIDER_ANSWER_MAX: Duration = Duration::from_secs(600);
+/// For an agent's whole request to its provider.
+pub const PROVIDER_REQUEST_MAX: Duration = Duration::from_secs(30);
+/// Header fields of an agent's request to its provider.
+pub const REQUEST_HEADERS_MAX: usize = 100;
+/// Pieces of a provider's answer that wait for a slow agent.
+pub const RESPONSE_PIECES_MAX: usize = 16;
+
+const _: () = assert!(CONNECTIONS_LIVE_MAX <= CONNECTIONS_TOTAL_MAX);

@@ -1,0 +1,239 @@
+//! What a caller is told about one call: the envelope of `--json` and of MCP results.
+
+use governance::{Outcome, RecordedOutcome, Refusal, RefusalKind};
+use model::{Digest, RunId};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::session::Answer;
+
+/// Most bytes of a stream that an envelope carries; the journal has the whole one's digest.
+pub const SHOWN_BYTES_MAX: usize = 64 << 10;
+
+/// Where the proof of a call lies. Not told to agents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JournalPlace {
+    pub journal: String,
+    pub public_key: String,
+}
+
+/// The envelope. Absent fields are left out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Envelope {
+    pub status: &'static str,
+    pub tool: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    pub run_id: RunId,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub place: Option<JournalPlace>,
+    /// Digest of the prepared call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings_ms: Option<Timings>,
+    /// RFC 3339, UTC.
+    pub timestamp: String,
+    /// Standard output: text, or a JSON value where the manifest says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_sha256: Option<Digest>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub output_truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub created_files: Vec<Created>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<RefusalBody>,
+}
+
+/// Where a call's time went, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Timings {
+    pub worker: f64,
+    pub total: f64,
+}
+
+/// A published file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Created {
+    pub path: String,
+    pub bytes: u64,
+    pub sha256: Digest,
+}
+
+/// Why nothing happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusalBody {
+    pub stage: &'static str,
+    pub reason: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policy: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Envelope {
+    /// The envelope of an answer.
+    #[must_use]
+    pub fn of(answer: &Answer, run_id: RunId, timestamp: String, json: bool) -> Self {
+        match answer {
+            Answer::Settled(outcome) => Self::settled(outcome, run_id, timestamp, json),
+            Answer::Refused(refusal) => Self::refused(refusal, run_id, timestamp),
+        }
+    }
+
+    fn empty(status: &'static str, tool: &str, run_id: RunId, timestamp: String) -> Self {
+        Self {
+            status,
+            tool: tool.to_owned(),
+            argv: Vec::new(),
+            run_id,
+            place: None,
+            fingerprint: None,
+            duration_ms: None,
+            timings_ms: None,
+            timestamp,
+            results: None,
+            exit_code: None,
+            stderr: String::new(),
+            output_sha256: None,
+            output_truncated: false,
+            created_files: Vec::new(),
+            reason: None,
+            notes: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    fn settled(outcome: &RecordedOutcome, run_id: RunId, timestamp: String, json: bool) -> Self {
+        let status = match outcome.outcome {
+            Outcome::NotStarted { .. } => "not_started",
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Unconfirmed { .. } => "unconfirmed",
+        };
+        let output = &outcome.output;
+        let started = !matches!(outcome.outcome, Outcome::NotStarted { .. });
+        let (text, truncated) = shown(&output.stdout);
+        let parsed = json && outcome.outcome == Outcome::Succeeded;
+        let results = if parsed {
+            serde_json::from_slice(&output.stdout).unwrap_or(Value::String(text))
+        } else {
+            Value::String(text)
+        };
+        let (stderr, stderr_truncated) = shown(&output.stderr);
+        Self {
+            argv: outcome.argv.clone(),
+            fingerprint: Some(outcome.call_sha256),
+            duration_ms: started.then(|| millis(output.ran_for)),
+            results: started.then_some(results),
+            exit_code: output.exit_code,
+            stderr,
+            output_sha256: started.then(|| Digest::of(&output.stdout)),
+            output_truncated: (truncated && !parsed) || stderr_truncated,
+            created_files: outcome
+                .created_files
+                .iter()
+                .map(|file| Created {
+                    path: file.path.to_string(),
+                    bytes: file.bytes,
+                    sha256: file.sha256,
+                })
+                .collect(),
+            reason: outcome.outcome.reason().map(str::to_owned),
+            notes: outcome
+                .notes
+                .iter()
+                .map(|(name, note)| format!("{name}: {note}"))
+                .collect(),
+            ..Self::empty(status, &outcome.tool, run_id, timestamp)
+        }
+    }
+
+    fn refused(refusal: &Refusal, run_id: RunId, timestamp: String) -> Self {
+        let status = if refusal.kind == RefusalKind::Withdrawn {
+            "withdrawn"
+        } else {
+            "refused"
+        };
+        Self {
+            fingerprint: refusal.call_sha256,
+            refusal: Some(RefusalBody {
+                stage: refusal.stage_name(),
+                reason: refusal.reason.clone(),
+                policy: refusal
+                    .policies
+                    .iter()
+                    .map(|policy| policy.id.clone())
+                    .collect(),
+                advice: refusal.advice.clone(),
+            }),
+            ..Self::empty(status, &refusal.tool, run_id, timestamp)
+        }
+    }
+
+    /// Whether an MCP client is told `isError`.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.status != "succeeded"
+    }
+
+    /// One line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Milliseconds with three digits after the point.
+#[must_use]
+pub fn millis(duration: std::time::Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000_000.0).round() / 1000.0
+}
+
+/// At most [`SHOWN_BYTES_MAX`] of a stream, cut at a character, with a mark that says how much
+/// is missing.
+fn shown(bytes: &[u8]) -> (String, bool) {
+    if bytes.len() <= SHOWN_BYTES_MAX {
+        return (String::from_utf8_lossy(bytes).into_owned(), false);
+    }
+    let mut end = SHOWN_BYTES_MAX;
+    while bytes.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) && end > SHOWN_BYTES_MAX - 4 {
+        end -= 1;
+    }
+    let head = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
+    (
+        format!("{head}\n[{} more bytes are not shown]", bytes.len() - end),
+        true,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_whole_at_the_limit_and_marked_one_past_it() {
+        let at = vec![b'a'; SHOWN_BYTES_MAX];
+        assert_eq!(shown(&at), (String::from_utf8(at).unwrap(), false));
+        let (text, cut) = shown(&vec![b'a'; SHOWN_BYTES_MAX + 1]);
+        assert!(cut && text.ends_with("\n[1 more bytes are not shown]"));
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character() {
+        let (text, _) = shown("é".repeat(SHOWN_BYTES_MAX).as_bytes());
+        assert!(!text.contains('\u{fffd}'));
+    }
+}

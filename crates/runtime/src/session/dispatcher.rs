@@ -1,0 +1,372 @@
+//! One call's way through the house.
+
+use std::sync::Arc;
+
+use governance::{
+    ActionExecutor, Admission, ApprovedCall, AuthorizedCall, BrokerToolCall, DispatchedCall,
+    EndCause, LoopConfig, LoopState, Outcome, PreparedCall, ProposedCall, ReasoningPolicyGate,
+    RecordFailure, RecordedCall, RecordedOutcome, Refusal, RefusalKind, SessionRules, SettledCall,
+    StopCause,
+};
+use journal::{CallRefused, CallWithdrawn, Journal, JournalError, RunEnded, RunStarted, Stage};
+use worker::Ended;
+
+use crate::session::attendant::{Attendant, Decision};
+use crate::session::handle::Approvals;
+use crate::session::ticket::Ticket;
+
+/// Why the register took no entry.
+pub type RegisterError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where a run's start and end are registered besides its own journal: the ledger.
+pub trait RunRegister: Send {
+    /// Called once, after the first records are durable and before anything runs.
+    ///
+    /// # Errors
+    /// Any error ends the session.
+    fn run_started(&mut self) -> Result<(), RegisterError>;
+
+    /// Called once, after the terminal record is durable.
+    ///
+    /// # Errors
+    /// Reported by the session's close.
+    fn run_ended(&mut self) -> Result<(), RegisterError>;
+}
+
+/// Why a call did not come to a recorded outcome.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The call alone ends; the session goes on.
+    Refused(Box<Refusal>),
+    /// The session ends.
+    End(EndCause),
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<EndCause> for Halt {
+    fn from(cause: EndCause) -> Self {
+        Self::End(cause)
+    }
+}
+
+/// Holds what decides about calls, and takes each through all its steps.
+pub struct GovernedToolDispatcher {
+    pub(crate) executor: Box<dyn ActionExecutor>,
+    pub(crate) gate: Box<dyn ReasoningPolicyGate>,
+    pub(crate) journal: Journal,
+    pub(crate) register: Option<Box<dyn RunRegister>>,
+    pub(crate) rules: SessionRules,
+    pub(crate) state: LoopState,
+    pub(crate) config: LoopConfig,
+    pub(crate) approvals: Approvals,
+    /// The run's first record, until it is written.
+    pub(crate) first: Option<RunStarted>,
+    pub(crate) registered: bool,
+    /// The session ends with its only call: both records go in one write.
+    pub(crate) one_shot: bool,
+    pub(crate) end_recorded: bool,
+}
+
+impl std::fmt::Debug for GovernedToolDispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GovernedToolDispatcher")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl GovernedToolDispatcher {
+    /// Parse, prepare, approve, authorize, record, dispatch, settle.
+    pub(crate) fn govern(
+        &mut self,
+        call: BrokerToolCall,
+        ticket: &Ticket,
+        attendant: &mut Attendant,
+    ) -> Result<RecordedOutcome, Halt> {
+        let proposed = self.admit(call)?;
+        let prepared = self.executor.prepare(proposed)?;
+        let approved = self.approve(prepared, ticket, attendant)?;
+        let authorized = approved.authorize(&mut *self.gate, &self.state)?;
+        let recorded = self.record(authorized, ticket, attendant)?;
+        let settled = match recorded.dispatch(&mut *self.executor) {
+            Ok(dispatched) => self.run_to_end(dispatched, ticket, attendant),
+            Err(not_started) => *not_started,
+        };
+        self.settle(settled)
+    }
+
+    /// The same way for the owner's launch of its agent, up to a worker that runs.
+    pub(crate) fn launch(
+        &mut self,
+        executor: &str,
+        ticket: &Ticket,
+        attendant: &mut Attendant,
+    ) -> Result<Result<DispatchedCall, RecordedOutcome>, Halt> {
+        let proposed = self.rules.admit_launch(executor)?;
+        let prepared = self.executor.prepare(proposed)?;
+        let approved = self.approve(prepared, ticket, attendant)?;
+        let authorized = approved.authorize(&mut *self.gate, &self.state)?;
+        let recorded = self.record(authorized, ticket, attendant)?;
+        match recorded.dispatch(&mut *self.executor) {
+            Ok(dispatched) => Ok(Ok(dispatched)),
+            Err(not_started) => self.settle(*not_started).map(Err),
+        }
+    }
+
+    fn admit(&mut self, call: BrokerToolCall) -> Result<ProposedCall, Halt> {
+        self.rules.check_registry(self.executor.tools())?;
+        match self.rules.admit(call) {
+            Admission::Admitted(proposed) => Ok(proposed),
+            Admission::Refused(refusal) => Err(Halt::Refused(refusal)),
+            Admission::OverBudget => Err(Halt::End(EndCause::Budget {
+                max_calls: self.config.max_calls,
+            })),
+        }
+    }
+
+    fn approve(
+        &mut self,
+        prepared: PreparedCall,
+        ticket: &Ticket,
+        attendant: &mut Attendant,
+    ) -> Result<ApprovedCall, Halt> {
+        if !prepared.needs_approval() {
+            return Ok(prepared.approval_not_needed()?);
+        }
+        let prepared = prepared.worth_asking(&mut *self.gate, &self.state)?;
+        let no = |prepared: PreparedCall, kind, reason: &str| {
+            Halt::from(prepared.refuse(Stage::Approve, kind, reason))
+        };
+        if let Approvals::Nobody { advice } = &self.approvals {
+            let reason = "the tool demands a person's approval, and nobody can be asked here";
+            let refusal = prepared.refuse(Stage::Approve, RefusalKind::NotApproved, reason);
+            return Err(refusal.advice(advice.clone()).into());
+        }
+        let timeout = self.config.approval_timeout;
+        let (held, decision) =
+            attendant.await_decision(&prepared, ticket, &self.state.principal, timeout);
+        match decision {
+            Decision::Answered(answer) if answer.approved => {
+                Ok(prepared.approve(held.receipt(answer))?)
+            }
+            Decision::Answered(answer) => {
+                let who = &answer.approver;
+                let reason = format!("denied by {} ({})", who.identity, who.surface);
+                Err(no(prepared, RefusalKind::NotApproved, &reason))
+            }
+            Decision::Expired => {
+                let reason = format!(
+                    "nobody answered within the timeout of {} s",
+                    timeout.as_secs_f64()
+                );
+                Err(no(prepared, RefusalKind::NotApproved, &reason))
+            }
+            Decision::Withdrawn(by) => Err(no(
+                prepared,
+                RefusalKind::Withdrawn,
+                &format!("{by} while it waited for approval"),
+            )),
+            Decision::SessionEnds(cause) => {
+                let reason = format!("the session ended while it waited for approval: {cause}");
+                let refusal = prepared.refuse(Stage::Approve, RefusalKind::Withdrawn, &reason);
+                self.note_refusal(&refusal)?;
+                Err(Halt::End(cause))
+            }
+        }
+    }
+
+    /// The last look at the ticket and the session, the pre-effect record, and the run's entry
+    /// in the ledger: after this the call runs.
+    fn record(
+        &mut self,
+        authorized: AuthorizedCall,
+        ticket: &Ticket,
+        attendant: &Attendant,
+    ) -> Result<RecordedCall, Halt> {
+        if let Some(cause) = attendant.must_end() {
+            self.note_refusal(&authorized.withdraw("the session ended before it ran"))?;
+            return Err(Halt::End(cause));
+        }
+        if !ticket.commit() {
+            return Err(authorized.withdraw("withdrawn before it ran").into());
+        }
+        let recorded = match authorized.record(&self.journal, &mut self.first) {
+            Ok(recorded) => recorded,
+            Err(RecordFailure::Refused(refusal)) => return Err(Halt::Refused(refusal)),
+            Err(RecordFailure::Journal(error)) => return Err(journal_failed(&error).into()),
+        };
+        if let Err(cause) = self.register_start() {
+            let settled = recorded.not_started(format!("the ledger failed: {cause}"));
+            let _ = self.settle(settled);
+            return Err(Halt::End(cause));
+        }
+        Ok(recorded)
+    }
+
+    fn run_to_end(
+        &mut self,
+        mut dispatched: DispatchedCall,
+        ticket: &Ticket,
+        attendant: &mut Attendant,
+    ) -> SettledCall {
+        let bound = self.config.tool_time_limit;
+        let limit = dispatched.time_limit().map_or(bound, |own| own.min(bound));
+        let (ended, stopped) = attendant.await_end(&mut dispatched, ticket, limit);
+        match stopped {
+            Some(StopCause::Owner) => {
+                let cause = attendant.must_end().unwrap_or_else(|| {
+                    if attendant.closing() {
+                        EndCause::ClosedWithCall
+                    } else {
+                        EndCause::AbandonedCall {
+                            call_id: dispatched.id().to_string(),
+                        }
+                    }
+                });
+                self.rules.end(cause);
+            }
+            Some(StopCause::Lifetime) => {
+                self.rules.end(EndCause::Deadline {
+                    lifetime: self.config.lifetime,
+                });
+            }
+            Some(StopCause::Journal | StopCause::TimeLimit { .. }) | None => {}
+        }
+        dispatched.settle(ended, stopped)
+    }
+
+    /// Settles the agent's launch, which ended by itself or was stopped.
+    pub(crate) fn settle_launch(
+        &mut self,
+        call: DispatchedCall,
+        ended: Ended,
+        stopped: Option<StopCause>,
+    ) -> Result<RecordedOutcome, Halt> {
+        self.settle(call.settle(ended, stopped))
+    }
+
+    /// Records the outcome; one that nobody can know ends the session.
+    fn settle(&mut self, settled: SettledCall) -> Result<RecordedOutcome, Halt> {
+        if settled.journal_failed() {
+            let reason = "a publication record could not be written".to_owned();
+            self.rules.end(EndCause::Journal { reason });
+        }
+        if let Outcome::Unconfirmed { reason } = settled.outcome() {
+            self.journal.mark_unconfirmed();
+            let call_id = settled.id().to_string();
+            self.rules.end(EndCause::Unconfirmed {
+                call_id,
+                reason: reason.clone(),
+            });
+        }
+        let recorded = if self.one_shot && !settled.journal_failed() {
+            self.end_recorded = true;
+            settled.record_and_end(self.terminal())
+        } else {
+            settled.record()
+        };
+        match recorded {
+            Ok(outcome) => Ok(outcome),
+            Err(failed) => {
+                let (mut outcome, error) = *failed;
+                self.end_recorded = false;
+                self.rules.end(journal_failed(&error));
+                let reason = format!(
+                    "the call ended ({}), but its outcome could not be recorded: {error}",
+                    outcome.outcome.reason().unwrap_or("succeeded")
+                );
+                outcome.outcome = Outcome::Unconfirmed { reason };
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Records a refusal, with the run's first record where it is the first.
+    pub(crate) fn note_refusal(&mut self, refusal: &Refusal) -> Result<(), EndCause> {
+        let written = if refusal.kind == RefusalKind::Withdrawn {
+            self.note(CallWithdrawn {
+                call_id: refusal.call_id.clone(),
+                tool: refusal.tool.clone(),
+                cause: refusal.reason.clone(),
+            })
+        } else {
+            self.note(CallRefused {
+                call_id: refusal.call_id.clone(),
+                tool: refusal.tool.clone(),
+                stage: refusal.stage,
+                reason: refusal.reason.clone(),
+                policies: refusal.policies.clone(),
+                call_sha256: refusal.call_sha256,
+            })
+        };
+        written.map_err(|error| journal_failed(&error))?;
+        self.register_start()
+    }
+
+    fn note<T: journal::Recordable>(&mut self, event: T) -> Result<(), JournalError> {
+        match self.first.take() {
+            Some(first) => self.journal.record2(first, event).map(drop),
+            None => self.journal.record(event).map(drop),
+        }
+    }
+
+    fn register_start(&mut self) -> Result<(), EndCause> {
+        if self.registered {
+            return Ok(());
+        }
+        self.registered = true;
+        match &mut self.register {
+            Some(register) => register.run_started().map_err(register_failed),
+            None => Ok(()),
+        }
+    }
+
+    fn terminal(&self) -> RunEnded {
+        let cause = self.rules.cause().map(ToString::to_string);
+        RunEnded {
+            completed: cause.is_none(),
+            cause,
+            calls: self.rules.spent(),
+        }
+    }
+
+    /// Writes the terminal record and registers it.
+    pub(crate) fn end(&mut self) -> Result<(), EndCause> {
+        if !self.end_recorded {
+            self.note(self.terminal())
+                .map_err(|error| journal_failed(&error))?;
+        }
+        self.register_start()?;
+        match &mut self.register {
+            Some(register) => register.run_ended().map_err(register_failed),
+            None => Ok(()),
+        }
+    }
+}
+
+fn journal_failed(error: &JournalError) -> EndCause {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    EndCause::Journal {
+        reason: format!("{error}{}", source.unwrap_or_default()),
+    }
+}
+
+fn register_failed(error: RegisterError) -> EndCause {
+    EndCause::Journal {
+        reason: format!("the ledger could not be written: {error}"),
+    }
+}
+
+/// Wakes the session when its journal fails in another thread.
+pub(crate) fn watch_journal(journal: &Journal, signals: &Arc<crate::session::signals::Signals>) {
+    let signals = Arc::clone(signals);
+    journal.on_failure(move || {
+        let reason = "a record could not be written".to_owned();
+        signals.cancel(EndCause::Journal { reason });
+    });
+}

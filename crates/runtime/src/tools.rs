@@ -1,0 +1,362 @@
+//! The executor of ToolClad manifests on one tier, and of the agent's launch.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use filegrants::{FileBroker, FileRequest};
+use governance::{
+    ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
+    ToolDefinition,
+};
+use model::{Digest, ToolName};
+use sandbox::programs::ProgramCache;
+use toolclad::{BoundCall, Contract, ContractSet};
+use worker::{
+    CommandBoundary, CommandDescriptor, Descriptor, Enforcement, Filesystem, LaunchDescriptor,
+    Limit, Limits, Network, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
+};
+
+/// The operator's ceiling for every worker of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundarySettings {
+    pub root: WorkerRoot,
+    pub working_dir: String,
+    pub memory_mib: u64,
+    pub cpu_milli: u64,
+    pub pids: u64,
+    pub file_bytes: u64,
+    pub scratch_bytes: u64,
+    pub stream_bytes: u64,
+    pub time_ms: u64,
+    /// Refuse a worker any of whose limits is only partly enforced.
+    pub require_enforced: bool,
+}
+
+/// The environment of every worker.
+#[must_use]
+pub fn worker_environment() -> BTreeMap<String, String> {
+    [
+        ("PATH", "/usr/bin:/bin"),
+        ("HOME", "/tmp"),
+        ("LANG", "C.UTF-8"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// An agent's launch, built by the trusted owner.
+#[derive(Debug)]
+pub struct LaunchPlan {
+    /// All of it but the limits' enforcement, which the tier fills in.
+    pub descriptor: LaunchDescriptor,
+    pub channel: PathBuf,
+    /// Where the descriptor's `shown` file is on the host.
+    pub shown: Option<PathBuf>,
+}
+
+/// Runs manifests' commands in fresh workers.
+pub struct ToolExecutor {
+    contracts: ContractSet,
+    definitions: Vec<ToolDefinition>,
+    files: FileBroker,
+    tier: Box<dyn Tier>,
+    programs: ProgramCache,
+    settings: BoundarySettings,
+    launch: Option<LaunchPlan>,
+}
+
+impl std::fmt::Debug for ToolExecutor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolExecutor")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ToolExecutor {
+    /// An executor that advertises `tools` of `contracts`, or all of them.
+    #[must_use]
+    pub fn new(
+        contracts: ContractSet,
+        tools: Option<&[ToolName]>,
+        files: FileBroker,
+        tier: Box<dyn Tier>,
+        settings: BoundarySettings,
+    ) -> Self {
+        let definitions = contracts
+            .iter()
+            .filter(|contract| tools.is_none_or(|tools| tools.contains(contract.name())))
+            .map(definition)
+            .collect();
+        Self {
+            contracts,
+            definitions,
+            files,
+            tier,
+            programs: ProgramCache::default(),
+            settings,
+            launch: None,
+        }
+    }
+
+    /// Adds the agent that the session's owner will launch.
+    #[must_use]
+    pub fn with_launch(mut self, plan: LaunchPlan) -> Self {
+        self.launch = Some(plan);
+        self
+    }
+
+    fn prepare_command(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {
+        let name = call.tool().to_owned();
+        let advertised = self
+            .definitions
+            .iter()
+            .any(|tool| tool.name.as_str() == name);
+        let contract = ToolName::new(name.as_str()).ok().filter(|_| advertised);
+        let Some(contract) = contract.and_then(|name| self.contracts.get(&name)) else {
+            let known: Vec<&str> = self
+                .definitions
+                .iter()
+                .map(|tool| tool.name.as_str())
+                .collect();
+            let advice = format!("the tools of this session are: {}", known.join(", "));
+            let refusal = call.refuse(RefusalKind::Invalid, "there is no such tool");
+            return Err(refusal.advice(advice));
+        };
+        let bound = match contract.bind(call.arguments()) {
+            Ok(bound) => bound,
+            Err(error) => return Err(call.refuse(RefusalKind::Invalid, &error.to_string())),
+        };
+        let limits = match self.limits(contract) {
+            Ok(limits) => limits,
+            Err(refused) => {
+                return Err(call.refuse(RefusalKind::Unavailable, &refused.to_string()));
+            }
+        };
+        let program = match self
+            .programs
+            .resolve(contract.program(), &self.settings.root)
+        {
+            Ok(program) => program,
+            Err(error) => return Err(call.refuse(RefusalKind::Invalid, &error.to_string())),
+        };
+        let plan = match self.files.plan(&file_request(contract, &bound)) {
+            Ok(plan) => plan,
+            Err(refusal) => return Err(call.refuse(RefusalKind::Invalid, &refusal.to_string())),
+        };
+        let descriptor = CommandDescriptor {
+            tool: contract.name().clone(),
+            version: contract.version().to_owned(),
+            contract_sha256: contract.digest(),
+            risk_tier: contract.risk_tier(),
+            human_approval: contract.needs_approval(),
+            argv: bound.argv,
+            arguments: bound.arguments,
+            environment: worker_environment(),
+            program,
+            output_format: contract.output_format(),
+            boundary: CommandBoundary {
+                tier: self.tier.kind(),
+                root: self.settings.root.clone(),
+                network: Network::None,
+                working_dir: self.settings.working_dir.clone(),
+                limits,
+                filesystem: plan.filesystem,
+            },
+        };
+        let notes = bound
+            .clamped
+            .iter()
+            .map(|clamp| {
+                let note = format!("{} was asked, {} is used", clamp.asked, clamp.used);
+                (clamp.argument.to_string(), note)
+            })
+            .collect();
+        call.prepared(PreparedWork {
+            time_limit: Some(Duration::from_millis(
+                descriptor.boundary.limits.time_ms.value,
+            )),
+            needs_approval: contract.needs_approval(),
+            descriptor: Descriptor::Command(Box::new(descriptor)),
+            holdings: WorkerHoldings {
+                inputs: plan.inputs,
+                ..WorkerHoldings::default()
+            },
+            target: plan.target,
+            notes,
+        })
+    }
+
+    fn prepare_launch(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {
+        let Some(plan) = self.launch.take() else {
+            return Err(call.refuse(RefusalKind::Invalid, "this session has no agent to launch"));
+        };
+        let mut descriptor = plan.descriptor;
+        let limits = self.enforced(descriptor.boundary.limits.clone());
+        descriptor.boundary.limits = match limits {
+            Ok(limits) => limits,
+            Err(refused) => {
+                return Err(call.refuse(RefusalKind::Unavailable, &refused.to_string()));
+            }
+        };
+        call.prepared(PreparedWork {
+            time_limit: None,
+            needs_approval: descriptor.human_approval,
+            descriptor: Descriptor::Launch(Box::new(descriptor)),
+            holdings: WorkerHoldings {
+                inputs: BTreeMap::new(),
+                channel: Some(plan.channel),
+                shown: plan.shown,
+            },
+            target: None,
+            notes: BTreeMap::new(),
+        })
+    }
+
+    fn limits(&self, contract: &Contract) -> Result<Limits, LimitRefused> {
+        let own = contract.limits();
+        let settings = &self.settings;
+        let lower = |ceiling: u64, own: Option<u64>| own.map_or(ceiling, |own| own.min(ceiling));
+        let creates = contract.file_arguments().iter().any(|file| file.creates);
+        let file_bytes = creates.then(|| contract.max_file_bytes());
+        self.enforced(wanted(&[
+            lower(settings.memory_mib, own.memory_mib),
+            lower(settings.cpu_milli, own.cpu_milli),
+            lower(settings.pids, own.pids),
+            lower(settings.file_bytes, file_bytes),
+            settings.scratch_bytes,
+            lower(settings.stream_bytes, own.max_output_bytes),
+            lower(settings.time_ms, Some(contract.time_limit_ms())),
+        ]))
+    }
+
+    /// What the tier really enforces of `wanted`; a limit that does not act is a refusal.
+    fn enforced(&self, wanted: Limits) -> Result<Limits, LimitRefused> {
+        let limits = self.tier.enforceable(wanted);
+        for (name, limit) in limits.named() {
+            match limit.enforcement {
+                Enforcement::Enforced => {}
+                Enforcement::Partly if !self.settings.require_enforced => {}
+                Enforcement::Partly => return Err(LimitRefused::Partly { name }),
+                Enforcement::NotEnforced => return Err(LimitRefused::NotEnforced { name }),
+            }
+        }
+        if limits.landlock != Enforcement::Enforced && self.settings.require_enforced {
+            return Err(LimitRefused::Partly { name: "landlock" });
+        }
+        Ok(limits)
+    }
+}
+
+/// Why a worker's limits are not good enough to start it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LimitRefused {
+    Partly { name: &'static str },
+    NotEnforced { name: &'static str },
+}
+
+impl std::fmt::Display for LimitRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Partly { name } => write!(
+                f,
+                "the limit `{name}` is only partly enforced on this host, and \
+                 `[sandbox] require_enforced = true` refuses that; give the user a delegated \
+                 cgroup, or set it to false"
+            ),
+            Self::NotEnforced { name } => write!(
+                f,
+                "the limit `{name}` is not enforced on this host, and a worker without it is \
+                 never started"
+            ),
+        }
+    }
+}
+
+/// Limits as they are wished for, in the order of [`Limits::named`].
+#[must_use]
+pub fn wanted(values: &[u64; 7]) -> Limits {
+    let limit = |value: u64| Limit {
+        value,
+        enforcement: Enforcement::Enforced,
+    };
+    let [
+        memory_mib,
+        cpu_milli,
+        pids,
+        file_bytes,
+        scratch_bytes,
+        stream_bytes,
+        time_ms,
+    ] = *values;
+    Limits {
+        memory_mib: limit(memory_mib),
+        cpu_milli: limit(cpu_milli),
+        pids: limit(pids),
+        file_bytes: limit(file_bytes),
+        scratch_bytes: limit(scratch_bytes),
+        stream_bytes: limit(stream_bytes),
+        time_ms: limit(time_ms),
+        landlock: Enforcement::Enforced,
+    }
+}
+
+impl ActionExecutor for ToolExecutor {
+    fn tools(&self) -> &[ToolDefinition] {
+        &self.definitions
+    }
+
+    fn prepare(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {
+        if call.is_launch() {
+            self.prepare_launch(call)
+        } else {
+            self.prepare_command(call)
+        }
+    }
+
+    fn start(&mut self, work: Lowered) -> Result<Box<dyn Running>, StartError> {
+        match work {
+            Lowered::Worker(spec) => self.tier.start(*spec),
+            Lowered::InProcess { custom_kind, .. } => Err(StartError::Failed {
+                step: "starting the work".to_owned(),
+                reason: format!("no backend runs `{custom_kind}`"),
+            }),
+        }
+    }
+}
+
+fn definition(contract: &Contract) -> ToolDefinition {
+    let definition = contract.definition();
+    ToolDefinition {
+        name: contract.name().clone(),
+        description: definition.description,
+        input_schema: definition.input_schema,
+        read_only: definition.read_only_hint,
+    }
+}
+
+fn file_request(contract: &Contract, bound: &BoundCall) -> FileRequest {
+    let mode = contract.create_mode();
+    FileRequest {
+        reads: bound.reads.clone(),
+        creates: bound
+            .creates
+            .iter()
+            .map(|(key, path)| (key.clone(), (path.clone(), mode)))
+            .collect(),
+        max_file_bytes: contract.max_file_bytes(),
+    }
+}
+
+/// The empty set of files.
+#[must_use]
+pub fn no_files() -> Filesystem {
+    Filesystem::default()
+}
+
+/// Digest of the advertised tools, as the session's first record has it.
+#[must_use]
+pub fn tool_set_digest(tools: &[ToolDefinition]) -> Digest {
+    model::Canonical::of(&tools).map_or_else(|_| Digest::of(b""), |text| text.digest())
+}

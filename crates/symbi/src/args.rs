@@ -1,0 +1,146 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use model::RunId;
+
+/// Contain an AI agent that nobody trusts, and serve it governed tools.
+#[derive(Debug, Parser)]
+#[command(name = "symbi", version, disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What all commands take.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The project's folder [default: the nearest parent with a symbiont.toml]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// One JSON object on stdout; diagnostics go to stderr
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a project that works at once
+    Init {
+        /// A folder that is absent or holds none of the files to be made
+        dir: PathBuf,
+    },
+    /// Show what a project's control files say, and let them take effect
+    Trust {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// One governed call of a tool, by the operator
+    Call(CallArgs),
+    /// Run a contained agent of the project
+    Run(RunArgs),
+    /// Show, check and try the project's tools
+    #[command(subcommand)]
+    Tools(ToolsCommand),
+    /// Check the project's policies
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Verify and read journals
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Check that this machine can isolate workers
+    Doctor,
+    /// Watch a contained agent do governed work, from nothing, in a minute
+    Demo {
+        /// Leave the demonstration's project in this new folder
+        #[arg(long, value_name = "DIR")]
+        keep: Option<PathBuf>,
+        /// The Cargo.lock that the agent turns into a report [default: the one that symbi was
+        /// built from]
+        #[arg(long, value_name = "FILE")]
+        lock: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct CallArgs {
+    /// The tool's name
+    pub tool: String,
+    /// An argument, as often as needed
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    pub arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The agent's name in `[agents.NAME]`
+    pub agent: String,
+    /// What the agent is to do
+    #[arg(long)]
+    pub task: String,
+    /// Most tool calls of the run
+    #[arg(long, value_name = "N", default_value_t = governance::limits::CALLS_DEFAULT)]
+    pub max_calls: u64,
+    /// Most time of the run, in seconds
+    #[arg(long, value_name = "S", default_value_t = governance::limits::LIFETIME_DEFAULT.as_secs())]
+    pub budget_timeout: u64,
+    /// Most output tokens that the run may reserve [default: the configuration's]
+    #[arg(long, value_name = "N")]
+    pub budget_tokens: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// The project's tools
+    List,
+    /// Check manifests without trusting the project
+    Validate {
+        /// One manifest [default: all of the project's]
+        file: Option<PathBuf>,
+    },
+    /// Check arguments as a call does, and show what would run; nothing runs
+    Test(CallArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Parse and strictly validate all policies against the project's tools
+    Check,
+    /// The generated Cedar schema
+    Schema {
+        /// call, run or mcp
+        #[arg(default_value = "call")]
+        surface: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// All runs of the project's ledger, with a verdict each
+    List,
+    /// Verify a run's journal
+    Verify {
+        /// A run id or a file
+        target: String,
+        /// The verifier key: C2SP text, hex, or a file that holds it [default: the project's own]
+        #[arg(long, value_name = "KEY")]
+        public_key: Option<String>,
+        /// The run that the file must hold
+        #[arg(long, value_name = "ID")]
+        run_id: Option<RunId>,
+        /// Demand that an anchor holds the last record's head
+        #[arg(long)]
+        require_anchor: bool,
+    },
+    /// A run as a story
+    Show {
+        /// A run id or a file
+        target: String,
+    },
+    /// The project's verifier key
+    Key,
+}

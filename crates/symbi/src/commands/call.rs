@@ -1,0 +1,209 @@
+//! `symbi call`: one governed call by the operator.
+
+use std::sync::Arc;
+
+use governance::{BrokerToolCall, EndCause, LoopConfig, LoopState, Outcome, RefusalKind};
+use journal::Client;
+use model::{OutputFormat, RunId};
+use policy::Policies;
+use project::Surface;
+use serde_json::{Map, Value};
+use symbi_runtime::envelope::{Envelope, JournalPlace};
+use symbi_runtime::reasoning::governed_session::{
+    Answer, Approvals, GovernedToolSession, SessionParts,
+};
+use symbi_runtime::{CedarGate, LedgerRegister};
+
+use crate::args::{CallArgs, Common};
+use crate::exit::{Exit, Failure};
+use crate::govern::{self, RunPlace};
+use crate::open::{OPERATOR, OpenProject, find_tool, launches, principals, shape};
+use crate::output::Output;
+
+/// `NAME=VALUE` pairs as a JSON object.
+pub fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+    let mut arguments = Map::new();
+    for pair in pairs {
+        let shown = || model::Untrusted::new(pair.as_str()).escaped();
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Failure::new(Exit::Usage, format!("`--arg {}` has no `=`", shown()))
+                .help("write it as --arg NAME=VALUE"));
+        };
+        if arguments.insert(name.to_owned(), Value::String(value.to_owned())).is_some() {
+            return Err(Failure::new(Exit::Usage, format!("`--arg {}` repeats a name", shown()))
+                .help("give each argument once"));
+        }
+    }
+    Ok(arguments)
+}
+
+/// Runs the command.
+pub fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
+    let arguments = parse_arguments(&args.arguments)?;
+    let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
+    let config = open.config()?;
+    let contracts = open.contracts()?;
+    let contract = find_tool(&contracts, &args.tool)?;
+    let name = contract.name().clone();
+    let json_output = contract.output_format() == OutputFormat::Json;
+    let policies = if verdict == Some(open.policy_verdict()) {
+        let shapes = [shape(contract)];
+        let principals = principals(Surface::Call, &config);
+        let sources = open.sources(Surface::Call);
+        Policies::load_validated(&sources, &shapes, &launches(Surface::Call), &principals, &[])
+            .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?
+    } else {
+        open.policies(Surface::Call, &config, &contracts)?
+    };
+    let (tier, init_sha256) = govern::tier(&open, &config)?;
+    let executor = govern::executor(&open, &config, contracts, &[name.clone()], tier)?;
+    let run = RunId::new();
+    let place = RunPlace::create(&open, run, OPERATOR)?;
+    let parts = SessionParts {
+        executor: Box::new(executor),
+        gate: Box::new(CedarGate::new(Arc::new(policies))),
+        journal: place.files.journal().clone(),
+        state: LoopState {
+            run,
+            principal: OPERATOR.to_owned(),
+            trusted: std::collections::BTreeMap::new(),
+        },
+        config: LoopConfig { max_calls: 1, ..LoopConfig::default() },
+        approvals: nobody(),
+        project: config.name.clone().unwrap_or_default(),
+        client: Client::Operator,
+        init_sha256: Some(init_sha256),
+        one_shot: true,
+        register: None,
+    };
+    let journal = JournalPlace {
+        journal: place.files.path().display().to_string(),
+        public_key: place.vkey.clone(),
+    };
+    let parts = SessionParts {
+        register: Some(Box::new(LedgerRegister::new(place.files))),
+        ..parts
+    };
+    let call = BrokerToolCall {
+        call_id: "call".to_owned(),
+        name: name.to_string(),
+        arguments: Value::Object(arguments),
+    };
+    let (answer, end) = serve(parts, call)?;
+    report(&answer, end.as_ref(), run, journal, json_output, common)
+}
+
+/// Approvals arrive with their surfaces; until one is configured nobody can be asked.
+pub fn nobody() -> Approvals {
+    Approvals::Nobody {
+        advice: "this version cannot ask a person yet: call a tool that does not demand approval"
+            .to_owned(),
+    }
+}
+
+/// Serves the one call; Ctrl-C cancels it.
+fn serve(
+    parts: SessionParts,
+    call: BrokerToolCall,
+) -> Result<(Result<Answer, EndCause>, Option<EndCause>), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Storage, format!("the async runtime: {error}")))?;
+    let session =
+        GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
+    runtime.block_on(async {
+        let mut answer = Box::pin(session.call(call));
+        let answered = tokio::select! {
+            answered = &mut answer => answered,
+            () = crate::interrupt::interrupted() => {
+                session.cancel();
+                answer.as_mut().await
+            }
+        };
+        drop(answer);
+        // A one-shot session has ended with its call; what it ended with is asked here.
+        let end = session.close().await.err().filter(|cause| *cause != EndCause::Closed);
+        Ok((answered, end))
+    })
+}
+
+fn report(
+    answer: &Result<Answer, EndCause>,
+    end: Option<&EndCause>,
+    run: RunId,
+    journal: JournalPlace,
+    json_output: bool,
+    common: &Common,
+) -> Result<Exit, Failure> {
+    let output = Output::new(common.json);
+    let end_exit = end.map_or(Exit::Done, exit_of_end);
+    match answer {
+        Ok(answer) => {
+            let now = symbi_runtime::clock::now_rfc3339();
+            let mut envelope = Envelope::of(answer, run, now, json_output);
+            envelope.place = Some(journal);
+            output.envelope(&envelope);
+            Ok(exit_of_answer(answer).worst(end_exit))
+        }
+        Err(cause) => {
+            let exit = exit_of_end(cause).worst(end_exit);
+            Err(Failure::new(exit, format!("the run {run} ended: {cause}"))
+                .help(format!("its journal: {}", journal.journal)))
+        }
+    }
+}
+
+/// The exit code of one answer.
+pub fn exit_of_answer(answer: &Answer) -> Exit {
+    match answer {
+        Answer::Settled(outcome) => match outcome.outcome {
+            Outcome::Succeeded => Exit::Done,
+            Outcome::Failed { .. } => Exit::Failed,
+            Outcome::NotStarted { .. } if outcome.unavailable => Exit::Isolation,
+            Outcome::NotStarted { .. } => Exit::Failed,
+            Outcome::Unconfirmed { .. } => Exit::Unconfirmed,
+        },
+        Answer::Refused(refusal) => match refusal.kind {
+            RefusalKind::Invalid | RefusalKind::Denied | RefusalKind::Capacity => Exit::Refused,
+            RefusalKind::NotApproved => Exit::NotApproved,
+            RefusalKind::Withdrawn => Exit::Failed,
+            RefusalKind::Unavailable => Exit::Isolation,
+        },
+    }
+}
+
+/// The exit code of a session's end.
+pub fn exit_of_end(cause: &EndCause) -> Exit {
+    match cause {
+        EndCause::Budget { .. }
+        | EndCause::Deadline { .. }
+        | EndCause::Cancelled
+        | EndCause::ClosedWithCall
+        | EndCause::AbandonedCall { .. }
+        | EndCause::Transport { .. } => Exit::Failed,
+        EndCause::RegistryChanged | EndCause::Closed => Exit::Refused,
+        EndCause::Unconfirmed { .. } | EndCause::Inference { .. } => Exit::Unconfirmed,
+        EndCause::Journal { .. } | EndCause::Lost => Exit::Storage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_split_at_the_first_equals_sign_only() {
+        let pairs = ["a=b=c".to_owned(), "d=".to_owned()];
+        let arguments = parse_arguments(&pairs).unwrap();
+        assert_eq!(arguments["a"], "b=c");
+        assert_eq!(arguments["d"], "");
+    }
+
+    #[test]
+    fn an_argument_without_equals_sign_or_given_twice_is_a_usage_error() {
+        for pairs in [vec!["a".to_owned()], vec!["a=1".to_owned(), "a=2".to_owned()]] {
+            assert_eq!(parse_arguments(&pairs).unwrap_err().exit, Exit::Usage);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `symbi policy`: check policies without running anything.
+
+use project::Surface;
+
+use crate::args::{Common, PolicyCommand};
+use crate::exit::{Exit, Failure};
+use crate::open::OpenProject;
+use crate::output::Output;
+
+/// Runs the command. Works on a project that nobody has trusted yet.
+pub fn run(command: &PolicyCommand, common: &Common) -> Result<Exit, Failure> {
+    let open = OpenProject::find(common.project.as_deref())?;
+    let output = Output::new(common.json);
+    match command {
+        PolicyCommand::Check => check(&open, output),
+        PolicyCommand::Schema { surface } => schema(&open, surface, output),
+    }
+}
+
+fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
+    let config = open.config()?;
+    let contracts = open.contracts()?;
+    for surface in Surface::ALL {
+        let policies = open.policies(surface, &config, &contracts)?;
+        for warning in policies.warnings() {
+            output.note(&format!("warning: {warning}"));
+        }
+        let digest = policies.digest();
+        let files = open.sources(surface).len();
+        if output.is_json() {
+            output.value(&serde_json::json!({
+                "surface": surface.as_str(), "files": files, "sha256": digest, "valid": true
+            }));
+        } else {
+            output.line(&format!("{}: {files} files, valid, sha256 {digest}", surface.as_str()));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn schema(open: &OpenProject, surface: &str, output: Output) -> Result<Exit, Failure> {
+    let found = Surface::ALL.into_iter().find(|known| known.as_str() == surface);
+    let surface = found.ok_or_else(|| {
+        let shown = model::Untrusted::new(surface).escaped();
+        Failure::new(Exit::Usage, format!("there is no surface `{shown}`"))
+            .help("the surfaces are: call, run, mcp")
+    })?;
+    let config = open.config()?;
+    let contracts = open.contracts()?;
+    let policies = open.policies(surface, &config, &contracts)?;
+    output.line(policies.schema_text().trim_end());
+    Ok(Exit::Done)
+}

@@ -1,0 +1,183 @@
+//! Opening a project: found, owned, trusted, read.
+
+use std::path::{Path, PathBuf};
+
+use model::{Digest, ToolName};
+use policy::{LaunchShape, Policies, PolicySource, PolicyType, ToolShape};
+use project::{AgentExecutor, Config, Project, Surface, Trust, TrustStatus, UserDirs};
+use toolclad::{Contract, ContractSet};
+
+use crate::exit::{Exit, Failure};
+
+/// Principal of `symbi call`.
+pub const OPERATOR: &str = "operator";
+
+/// A project whose files are the caller's own; not necessarily trusted.
+#[derive(Debug)]
+pub struct OpenProject {
+    pub project: Project,
+    pub dirs: UserDirs,
+}
+
+impl OpenProject {
+    /// Finds the project from `dir`, or from the current folder up.
+    pub fn find(dir: Option<&Path>) -> Result<Self, Failure> {
+        let project = match dir {
+            Some(dir) => Project::open(dir),
+            None => Project::find(&current_dir()?),
+        };
+        let project = project.map_err(|error| Failure::of(Exit::Usage, &error))?;
+        Ok(Self { project, dirs: crate::dirs::user_dirs()? })
+    }
+
+    /// Finds a project that its operator trusts as it is now.
+    pub fn find_trusted(dir: Option<&Path>) -> Result<(Self, Option<Digest>), Failure> {
+        let open = Self::find(dir)?;
+        let status = Trust::status(&open.project, &open.dirs)
+            .map_err(|error| Failure::of(Exit::Usage, &error))?;
+        let refuse = |message: String| {
+            let path = open.project.path().display();
+            Err(Failure::new(Exit::Usage, message)
+                .help(format!("read its files, then type: symbi --project {path} trust")))
+        };
+        match status {
+            TrustStatus::Trusted { policy_verdict } => Ok((open, policy_verdict)),
+            TrustStatus::NeverTrusted => {
+                refuse("the project is not trusted yet, so nothing of it runs".to_owned())
+            }
+            TrustStatus::Unusable(record) => refuse(record.to_string()),
+            TrustStatus::Changed(changes) => refuse(format!(
+                "the project's control files are not as they were when it was trusted, so nothing \
+                 of it runs\n{}",
+                changes.to_string().trim_end()
+            )),
+        }
+    }
+
+    pub fn config(&self) -> Result<Config, Failure> {
+        Config::parse(project::CONFIG_FILE, self.project.config_text())
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+    }
+
+    pub fn contracts(&self) -> Result<ContractSet, Failure> {
+        let files = self.project.manifests().map(|file| (file.path.clone(), file.text.clone()));
+        ContractSet::parse(files).map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
+    }
+
+    pub fn sources(&self, surface: Surface) -> Vec<PolicySource> {
+        self.project
+            .policies(surface)
+            .map(|file| PolicySource { file: file.path.clone(), text: file.text.clone() })
+            .collect()
+    }
+
+    /// Loads and strictly validates the policies of a surface against all tools.
+    pub fn policies(
+        &self,
+        surface: Surface,
+        config: &Config,
+        contracts: &ContractSet,
+    ) -> Result<Policies, Failure> {
+        let tools: Vec<ToolShape> = contracts.iter().map(shape).collect();
+        Policies::load(
+            &self.sources(surface),
+            &tools,
+            &launches(surface),
+            &principals(surface, config),
+            &[],
+        )
+        .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
+    }
+
+    /// What a full check of all surfaces' policies stands for while no file changes.
+    pub fn policy_verdict(&self) -> Digest {
+        let mut hasher = model::Hasher::new();
+        for surface in Surface::ALL {
+            hasher.update(Policies::digest_of(&self.sources(surface)).as_bytes());
+        }
+        hasher.finish()
+    }
+}
+
+fn current_dir() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| {
+        Failure::new(Exit::Usage, format!("the current folder cannot be read: {error}"))
+            .help("change into a folder that exists, or name one: --project DIR")
+    })
+}
+
+/// The principals that may act on a surface.
+pub fn principals(surface: Surface, config: &Config) -> Vec<String> {
+    match surface {
+        Surface::Call => vec![OPERATOR.to_owned()],
+        Surface::Mcp => vec!["mcp".to_owned()],
+        Surface::Run => {
+            let mut names: Vec<String> = config.agents.keys().map(ToString::to_string).collect();
+            if names.is_empty() {
+                names.push("agent".to_owned());
+            }
+            names
+        }
+    }
+}
+
+/// The launches that policies of a surface can speak of.
+pub fn launches(surface: Surface) -> Vec<LaunchShape> {
+    if surface != Surface::Run {
+        return Vec::new();
+    }
+    let executors =
+        [AgentExecutor::ClaudeCode, AgentExecutor::Command { command: Vec::new() }];
+    executors.iter().map(|it| LaunchShape { executor: it.as_str().to_owned() }).collect()
+}
+
+/// A contract as Cedar sees it.
+pub fn shape(contract: &Contract) -> ToolShape {
+    let keys = |creates: bool| {
+        contract
+            .file_arguments()
+            .into_iter()
+            .filter(|file| file.creates == creates)
+            .map(|file| (file.key, file.optional))
+            .collect()
+    };
+    ToolShape {
+        name: contract.name().clone(),
+        kind: policy::ToolKind::Command,
+        action: contract.cedar_action(),
+        arguments: contract
+            .arguments()
+            .map(|argument| {
+                (argument.name.clone(), policy_type(argument.kind()), argument.always_present())
+            })
+            .collect(),
+        read_keys: keys(false),
+        create_keys: keys(true),
+        needs_approval: contract.needs_approval(),
+    }
+}
+
+fn policy_type(kind: toolclad::PolicyType) -> PolicyType {
+    match kind {
+        toolclad::PolicyType::Text => PolicyType::Text,
+        toolclad::PolicyType::Integer => PolicyType::Integer,
+        toolclad::PolicyType::Decimal => PolicyType::Decimal,
+        toolclad::PolicyType::Boolean => PolicyType::Boolean,
+        toolclad::PolicyType::IpAddress => PolicyType::IpAddress,
+    }
+}
+
+/// The tool of that name, or a refusal with the nearest name.
+pub fn find_tool<'a>(contracts: &'a ContractSet, name: &str) -> Result<&'a Contract, Failure> {
+    let found = ToolName::new(name).ok().and_then(|name| contracts.get(&name));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = contracts.iter().map(|contract| contract.name().as_str()).collect();
+        let shown = model::Untrusted::new(name).escaped();
+        let failure = Failure::new(Exit::Refused, format!("the project has no tool `{shown}`"));
+        match model::nearest(name, names.iter().copied()) {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => failure.help("put a manifest into tools/NAME.clad.toml"),
+            None => failure.help(format!("its tools are: {}", names.join(", "))),
+        }
+    })
+}
