@@ -496,6 +496,11 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
+    #[must_use]
+    pub const fn call_sha256(&self) -> Digest {
+        self.prepared.call_sha256
+    }
+
     /// Ends a recorded call that must not start any more.
     #[must_use]
     pub fn not_started(self, reason: String) -> SettledCall {
@@ -638,6 +643,11 @@ impl DispatchedCall {
     #[must_use]
     pub const fn id(&self) -> &CallId {
         &self.identity.id
+    }
+
+    #[must_use]
+    pub const fn call_sha256(&self) -> Digest {
+        self.identity.call_sha256
     }
 
     /// The limit from its start, if it has one of its own.
