@@ -697,3 +697,207 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(seed: u64) -> FileStamp {
+        FileStamp {
+            device: seed,
+            inode: u64::MAX - seed,
+            bytes: seed << 20,
+            modified: (-1, 999_999_999),
+            changed: (i64::MAX, 0),
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            identity: Identity::Range {
+                first: 2_000_000_000,
+            },
+            groups: 3,
+            also: vec!["/opt/tools".to_owned()],
+            working_dir: "/workspace".to_owned(),
+            working_dir_writable: true,
+            channel: Some("/run/ch\u{e4}nnel".to_owned()),
+            program_file: Some(ShownFile {
+                host: "/opt/x".to_owned(),
+                path: "/opt/agent/x".to_owned(),
+                stamp: stamp(1),
+            }),
+            inputs: vec![Input {
+                path: "/workspace/a b".to_owned(),
+                bytes: 7,
+            }],
+            output: Some(Output {
+                path: "/workspace/o".to_owned(),
+                mode: OutputMode::Fresh,
+            }),
+            bounds: Bounds {
+                processes: 64,
+                file_bytes: 1,
+                scratch_bytes: u64::MAX,
+                data_bytes: Some(1 << 30),
+                cpu_seconds: None,
+                landlock_whole: true,
+            },
+            task: Task::Run(Run {
+                program: "/usr/bin/x".to_owned(),
+                argv: vec!["x".to_owned(), String::new(), "-".repeat(70_000)],
+                environment: vec!["A=1".to_owned()],
+                bound: vec![BoundFile {
+                    path: "/usr/bin/x".to_owned(),
+                    stamp: stamp(2),
+                }],
+            }),
+        }
+    }
+
+    fn small_plan() -> Plan {
+        let mut plan = plan();
+        plan.identity = Identity::Caller;
+        plan.channel = None;
+        plan.program_file = None;
+        plan.output = None;
+        plan.task = Task::Probe;
+        plan
+    }
+
+    fn replies() -> Vec<Reply> {
+        let ended = |status, output| Reply::Ended {
+            status,
+            ran_micros: 12,
+            output,
+        };
+        vec![
+            Reply::Born { pid: 7 },
+            Reply::Started,
+            Reply::Failed(Failure {
+                speaker: Speaker::Workload,
+                step: "execute /x".to_owned(),
+                errno: 2,
+            }),
+            Reply::Changed {
+                path: "/usr/bin/x".to_owned(),
+            },
+            ended(Status::Exited(3), OutputReport::NotGranted),
+            ended(Status::Signaled(9), OutputReport::Written),
+            ended(
+                Status::Exited(0),
+                OutputReport::Unusable {
+                    reason: "a folder".to_owned(),
+                },
+            ),
+        ]
+    }
+
+    #[test]
+    fn plans_and_replies_come_back_as_they_were() {
+        for plan in [plan(), small_plan()] {
+            assert_eq!(Plan::decode(&plan.encode().unwrap()).unwrap(), plan);
+        }
+        for reply in replies() {
+            assert_eq!(Reply::decode(&reply.encode().unwrap()).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn a_cut_or_longer_message_is_refused() {
+        let mut messages: Vec<Vec<u8>> = replies()
+            .iter()
+            .map(|reply| reply.encode().unwrap())
+            .collect();
+        for bytes in &mut messages {
+            for end in 0..bytes.len() {
+                assert!(Reply::decode(&bytes[..end]).is_err());
+            }
+            bytes.push(0);
+            assert!(Reply::decode(bytes).is_err());
+        }
+        let mut bytes = small_plan().encode().unwrap();
+        for end in 0..bytes.len() {
+            assert!(Plan::decode(&bytes[..end]).is_err());
+        }
+        bytes.push(0);
+        assert_eq!(Plan::decode(&bytes), Err(WireError::LeftOver { bytes: 1 }));
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics_and_decodes_to_what_encodes_alike() {
+        let mut whole = plan();
+        whole.task = Task::Probe;
+        let bytes = whole.encode().unwrap();
+        for at in 0..bytes.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] ^= flip;
+                if let Ok(decoded) = Plan::decode(&changed) {
+                    assert_eq!(decoded.encode().unwrap(), changed, "byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_kind_or_version_is_refused() {
+        let plan = small_plan().encode().unwrap();
+        assert_eq!(Reply::decode(&plan[..20]), Err(WireError::Version));
+        let mut next = plan;
+        next[4] = 2;
+        assert_eq!(Plan::decode(&next), Err(WireError::Version));
+    }
+
+    #[test]
+    fn a_zero_byte_in_a_text_is_refused_both_ways() {
+        let mut plan = small_plan();
+        plan.working_dir = "/a\0b".to_owned();
+        assert!(matches!(plan.encode(), Err(WireError::Text { .. })));
+        plan.working_dir = "/a?b".to_owned();
+        let mut bytes = plan.encode().unwrap();
+        let at = bytes.iter().position(|byte| *byte == b'?').unwrap();
+        bytes[at] = 0;
+        assert!(matches!(Plan::decode(&bytes), Err(WireError::Text { .. })));
+    }
+
+    #[test]
+    fn a_plan_at_its_bound_passes_and_one_byte_more_is_refused() {
+        let mut plan = small_plan();
+        let rest = plan.encode().unwrap().len() - plan.working_dir.len();
+        plan.working_dir = "x".repeat(PLAN_BYTES_MAX - rest);
+        let bytes = plan.encode().unwrap();
+        assert_eq!(bytes.len(), PLAN_BYTES_MAX);
+        assert_eq!(Plan::decode(&bytes).unwrap(), plan);
+        plan.working_dir.push('x');
+        assert!(matches!(plan.encode(), Err(WireError::TooLong { .. })));
+        assert!(matches!(
+            Plan::decode(&vec![0; PLAN_BYTES_MAX + 1]),
+            Err(WireError::TooLong { .. })
+        ));
+    }
+
+    #[test]
+    fn a_list_past_its_bound_is_refused_before_it_is_read() {
+        let mut bytes = PLAN_TAG.to_le_bytes().to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.push(0);
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(u32::MAX.to_le_bytes());
+        assert!(matches!(
+            Plan::decode(&bytes),
+            Err(WireError::TooLong { field: "also", .. })
+        ));
+    }
+
+    #[test]
+    fn long_reasons_are_cut_at_a_character() {
+        let reply = Reply::Changed {
+            path: "\u{e4}".repeat(REPLY_BYTES_MAX),
+        };
+        match Reply::decode(&reply.encode().unwrap()).unwrap() {
+            Reply::Changed { path } => assert_eq!(path.len(), REASON_BYTES_MAX),
+            other => panic!("{other:?}"),
+        }
+    }
+}

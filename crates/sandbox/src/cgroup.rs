@@ -84,9 +84,7 @@ impl Cgroups {
         if let (Some(locks), false) = (locks, homes.is_empty()) {
             let path = locks.join(format!("owner-{tag}.lock"));
             lock = lock_file(&path)?.map(|file| (path, file));
-            for home in &homes {
-                home.sweep(locks);
-            }
+            sweep(&homes, locks);
         }
         Ok(Self { homes, tag, lock })
     }
@@ -130,6 +128,15 @@ impl Home {
         may(&self.folder, Access::WRITE_OK | Access::EXEC_OK) && may(&procs, Access::WRITE_OK)
     }
 
+    /// Whether no group of that owner is left.
+    fn remove_groups_of(&self, tag: &str) -> bool {
+        let prefix = format!("symbi-{tag}-");
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut groups =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+        groups.all(|entry| fs::remove_dir(entry.path()).is_ok())
+    }
+
     fn bound(&self, folder: &Path, bounds: GroupBounds) -> io::Result<()> {
         let write = |file: &str, text: String| set(&folder.join(file), &text);
         let memory = bounds.memory_mib.saturating_mul(1 << 20).to_string();
@@ -159,23 +166,24 @@ impl Home {
         }
         Ok(())
     }
+}
 
-    /// Removes the groups of owners that are dead. A group whose owner has no lock file here is
-    /// somebody else's and stays.
-    fn sweep(&self, locks: &Path) {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
-            return;
+/// Removes the groups of owners that are dead, and then their locks. A group whose owner has no
+/// lock here is somebody else's and stays.
+fn sweep(homes: &[Home], locks: &Path) {
+    for entry in fs::read_dir(locks).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let tag = name
+            .strip_prefix("owner-")
+            .and_then(|rest| rest.strip_suffix(".lock"));
+        let Some(tag) = tag else { continue };
+        // Held while the groups are removed; a live owner's is not to be had.
+        let Ok(Some(_lock)) = lock_file(&entry.path()) else {
+            continue;
         };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let tag = name
-                .strip_prefix("symbi-")
-                .and_then(|rest| rest.split_once('-'));
-            let Some((tag, _)) = tag else { continue };
-            let lock = locks.join(format!("owner-{tag}.lock"));
-            if lock.exists() && matches!(lock_file(&lock), Ok(Some(_))) {
-                let _removed = fs::remove_dir(entry.path());
-            }
+        let is_clean = homes.iter().all(|home| home.remove_groups_of(tag));
+        if is_clean {
+            let _removed = fs::remove_file(entry.path());
         }
     }
 }

@@ -160,7 +160,7 @@ impl Job {
         }
     }
 
-    fn boundary(&self, tier: &NamespaceTier) -> CommandBoundary {
+    fn boundary(&self, limits: Limits) -> CommandBoundary {
         let path = |text: &str| RelativePath::new(text).unwrap();
         let read = self.inputs.iter().map(|(name, content)| {
             let grant = ReadGrant {
@@ -189,7 +189,7 @@ impl Job {
             },
             network: Network::None,
             working_dir: self.working_dir.clone(),
-            limits: tier.enforceable(self.wanted()),
+            limits,
             filesystem: Filesystem {
                 read: read.collect(),
                 create: create.collect(),
@@ -210,6 +210,10 @@ impl Job {
     }
 
     pub(crate) fn spec_of(&self, tier: &NamespaceTier, program: ProgramIdentity) -> WorkerSpec {
+        self.spec_with(program, tier.enforceable(self.wanted()))
+    }
+
+    pub(crate) fn spec_with(&self, program: ProgramIdentity, limits: Limits) -> WorkerSpec {
         let descriptor = Descriptor::Command(Box::new(CommandDescriptor {
             tool: ToolName::new("test_tool").unwrap(),
             version: "1.0.0".to_owned(),
@@ -221,7 +225,7 @@ impl Job {
             environment: self.environment.clone(),
             program,
             output_format: OutputFormat::Text,
-            boundary: self.boundary(tier),
+            boundary: self.boundary(limits),
         }));
         let inputs = self.inputs.iter().map(|(name, content)| {
             let mut file = tempfile::tempfile().unwrap();

@@ -1,1 +1,61 @@
+//! No interval shows in a worker's time; and, on demand, how long one takes.
 
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::host::{Job, finish, start, tier};
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn no_interval_shows_in_the_time_of_a_short_command() {
+    let mut tier = tier();
+    let job = Job::new(&["sleep", "0.001"]);
+    let mut times: Vec<Duration> = (0..9)
+        .map(|_| {
+            let began = Instant::now();
+            finish(start(&mut tier, &job).unwrap());
+            began.elapsed()
+        })
+        .collect();
+    // Two busy cores and a debug build: generous, but below any usual interval on top of it.
+    assert!(median(&mut times) < Duration::from_millis(60), "{times:?}");
+}
+
+#[test]
+#[ignore = "needs a quiet machine: measures, asserts nothing"]
+fn measure() {
+    let mut tier = tier();
+    let job = Job::new(&["true"]);
+    let (mut bare, mut governed, mut starts) = (vec![], vec![], vec![]);
+    for round in 0..220 {
+        let began = Instant::now();
+        let mut command = Command::new("/usr/bin/true");
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        assert!(command.status().unwrap().success());
+        let alone = began.elapsed();
+        let spec = job.spec(&tier);
+        let began = Instant::now();
+        let running = worker::Tier::start(&mut tier, spec).unwrap();
+        let started = began.elapsed();
+        finish(running);
+        if round >= 20 {
+            bare.push(alone);
+            starts.push(started);
+            governed.push(began.elapsed());
+        }
+    }
+    let (bare, low) = (median(&mut bare), governed.iter().min().copied().unwrap());
+    println!(
+        "bare {bare:?}; worker {:?} (least {low:?}), of it until started {:?}",
+        median(&mut governed),
+        median(&mut starts)
+    );
+}
