@@ -7,27 +7,32 @@ use model::RunId;
 
 /// Contain an AI agent that nobody trusts, and serve it governed tools.
 #[derive(Debug, Parser)]
-#[command(name = "symbi", version, disable_help_subcommand = true, max_term_width = 100)]
-pub struct Cli {
+#[command(
+    name = "symbi",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
     #[command(flatten)]
-    pub common: Common,
+    pub(crate) common: Common,
 }
 
 /// What all commands take.
 #[derive(Debug, Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// The project's folder [default: the nearest parent with a symbiont.toml]
     #[arg(long, global = true, value_name = "DIR")]
-    pub project: Option<PathBuf>,
+    pub(crate) project: Option<PathBuf>,
     /// One JSON object on stdout; diagnostics go to stderr
     #[arg(long, global = true)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Make a project that works at once
     Init {
         /// A folder that is absent or holds none of the files to be made
@@ -54,47 +59,37 @@ pub enum Command {
     Audit(AuditCommand),
     /// Check that this machine can isolate workers
     Doctor,
-    /// Watch a contained agent do governed work, from nothing, in a minute
-    Demo {
-        /// Leave the demonstration's project in this new folder
-        #[arg(long, value_name = "DIR")]
-        keep: Option<PathBuf>,
-        /// The Cargo.lock that the agent turns into a report [default: the one that symbi was
-        /// built from]
-        #[arg(long, value_name = "FILE")]
-        lock: Option<PathBuf>,
-    },
 }
 
 #[derive(Debug, Args)]
-pub struct CallArgs {
+pub(crate) struct CallArgs {
     /// The tool's name
-    pub tool: String,
+    pub(crate) tool: String,
     /// An argument, as often as needed
     #[arg(long = "arg", value_name = "NAME=VALUE")]
-    pub arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The agent's name in `[agents.NAME]`
-    pub agent: String,
+    pub(crate) agent: String,
     /// What the agent is to do
     #[arg(long)]
-    pub task: String,
+    pub(crate) task: String,
     /// Most tool calls of the run
     #[arg(long, value_name = "N", default_value_t = governance::limits::CALLS_DEFAULT)]
-    pub max_calls: u64,
+    pub(crate) max_calls: u64,
     /// Most time of the run, in seconds
     #[arg(long, value_name = "S", default_value_t = governance::limits::LIFETIME_DEFAULT.as_secs())]
-    pub budget_timeout: u64,
+    pub(crate) budget_timeout: u64,
     /// Most output tokens that the run may reserve [default: the configuration's]
     #[arg(long, value_name = "N")]
-    pub budget_tokens: Option<u64>,
+    pub(crate) budget_tokens: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum ToolsCommand {
+pub(crate) enum ToolsCommand {
     /// The project's tools
     List,
     /// Check manifests without trusting the project
@@ -107,7 +102,7 @@ pub enum ToolsCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
+pub(crate) enum PolicyCommand {
     /// Parse and strictly validate all policies against the project's tools
     Check,
     /// The generated Cedar schema
@@ -119,7 +114,7 @@ pub enum PolicyCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum AuditCommand {
+pub(crate) enum AuditCommand {
     /// All runs of the project's ledger, with a verdict each
     List,
     /// Verify a run's journal

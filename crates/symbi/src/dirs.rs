@@ -7,19 +7,21 @@ use project::UserDirs;
 use crate::exit::{Exit, Failure};
 
 /// The XDG folders of the caller (XDG Base Directory Specification 0.8).
-pub fn user_dirs() -> Result<UserDirs, Failure> {
+pub(crate) fn user_dirs() -> Result<UserDirs, Failure> {
     Ok(UserDirs {
         config: xdg("XDG_CONFIG_HOME", ".config")?.join("symbi"),
         state: xdg("XDG_STATE_HOME", ".local/state")?.join("symbi"),
         runtime: match absolute("XDG_RUNTIME_DIR") {
             Some(dir) => dir.join("symbi"),
-            None => xdg("XDG_STATE_HOME", ".local/state")?.join("symbi").join("run"),
+            None => xdg("XDG_STATE_HOME", ".local/state")?
+                .join("symbi")
+                .join("run"),
         },
     })
 }
 
 /// A variable that holds a secret.
-pub fn secret(variable: &str) -> Option<model::Redacted<String>> {
+pub(crate) fn secret(variable: &str) -> Option<model::Redacted<String>> {
     std::env::var(variable).ok().map(model::Redacted::new)
 }
 
@@ -27,13 +29,20 @@ fn xdg(variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
     if let Some(dir) = absolute(variable) {
         return Ok(dir);
     }
-    absolute("HOME").map(|home| home.join(below_home)).ok_or_else(|| {
-        Failure::new(Exit::Usage, format!("neither `{variable}` nor `HOME` is an absolute path"))
+    absolute("HOME")
+        .map(|home| home.join(below_home))
+        .ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                format!("neither `{variable}` nor `HOME` is an absolute path"),
+            )
             .help(format!("set HOME, or {variable}"))
-    })
+        })
 }
 
 /// A relative path in such a variable is ignored, as the specification says.
 fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     Done = 0,
     /// The tool or agent failed, lost to a competitor, ran out of budget or time, or was
     /// interrupted with a known outcome.
@@ -39,48 +39,59 @@ impl Exit {
     ];
 
     fn rank(self) -> usize {
-        Self::ORDER.iter().position(|exit| *exit == self).unwrap_or(0)
+        Self::ORDER
+            .iter()
+            .position(|exit| *exit == self)
+            .unwrap_or(0)
     }
 
     /// The worse of two.
     #[must_use]
-    pub fn worst(self, other: Self) -> Self {
-        if other.rank() > self.rank() { other } else { self }
+    pub(crate) fn worst(self, other: Self) -> Self {
+        if other.rank() > self.rank() {
+            other
+        } else {
+            self
+        }
     }
 
     #[must_use]
-    pub fn code(self) -> ExitCode {
+    pub(crate) fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
 }
 
 /// An error that ends a command: its exit code, what happened, and the next step.
 #[derive(Debug)]
-pub struct Failure {
-    pub exit: Exit,
-    pub message: String,
-    pub help: Option<String>,
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
 }
 
 impl Failure {
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), help: None }
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+            help: None,
+        }
     }
 
     /// `error` with all its sources.
-    pub fn of(exit: Exit, error: &dyn Error) -> Self {
+    pub(crate) fn of(exit: Exit, error: &dyn Error) -> Self {
         Self::new(exit, chain(error))
     }
 
     #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 }
 
 /// An error and its sources in one line, each said once.
-pub fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

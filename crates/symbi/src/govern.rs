@@ -16,25 +16,29 @@ use crate::open::OpenProject;
 
 /// A run's place on disk.
 #[derive(Debug)]
-pub struct RunPlace {
-    pub files: RunFiles,
-    pub state: ProjectState,
-    pub vkey: String,
+pub(crate) struct RunPlace {
+    pub(crate) files: RunFiles,
+    pub(crate) state: ProjectState,
+    pub(crate) vkey: String,
 }
 
 impl RunPlace {
-    pub fn create(open: &OpenProject, run: RunId, principal: &str) -> Result<Self, Failure> {
+    pub(crate) fn create(open: &OpenProject, run: RunId, principal: &str) -> Result<Self, Failure> {
         let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
         let state = open.project.state().map_err(|error| storage(&error))?;
         let key = project_key(open, &state)?;
         let files = RunFiles::create(state.path(), run, principal, &key)
             .map_err(|error| storage(&error))?;
-        Ok(Self { files, state, vkey: key.vkey() })
+        Ok(Self {
+            files,
+            state,
+            vkey: key.vkey(),
+        })
     }
 }
 
 /// The project's signing key, made at its first use.
-pub fn project_key(open: &OpenProject, state: &ProjectState) -> Result<ProjectKey, Failure> {
+pub(crate) fn project_key(open: &OpenProject, state: &ProjectState) -> Result<ProjectKey, Failure> {
     let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
     open.dirs.keys().map_err(|error| storage(&error))?;
     let path = open.dirs.key_path(&state.project_id());
@@ -42,18 +46,27 @@ pub fn project_key(open: &OpenProject, state: &ProjectState) -> Result<ProjectKe
 }
 
 /// The tier that the project is configured for, and the digest of its helper.
-pub fn tier(open: &OpenProject, config: &Config) -> Result<(Box<dyn Tier>, Digest), Failure> {
+pub(crate) fn tier(
+    open: &OpenProject,
+    config: &Config,
+) -> Result<(Box<dyn Tier>, Digest), Failure> {
     let sandbox = &config.sandbox;
     if sandbox.tier != TierKind::Namespace {
         return Err(Failure::new(
             Exit::Isolation,
-            format!("the tier `{}` is not available in this version", sandbox.tier),
+            format!(
+                "the tier `{}` is not available in this version",
+                sandbox.tier
+            ),
         )
         .help("set `tier = \"namespace\"` under [sandbox]"));
     }
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Isolation, format!("where symbi is: {error}")))?;
-    let configured = sandbox.init.as_ref().map(|path| path.resolve(open.project.path()));
+    let configured = sandbox
+        .init
+        .as_ref()
+        .map(|path| path.resolve(open.project.path()));
     let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
     let init = sandbox::locate_init(&executable, configured.as_deref())
         .map_err(|error| isolation(&error))?;
@@ -63,7 +76,7 @@ pub fn tier(open: &OpenProject, config: &Config) -> Result<(Box<dyn Tier>, Diges
 }
 
 /// The executor of the project's tools.
-pub fn executor(
+pub(crate) fn executor(
     open: &OpenProject,
     config: &Config,
     contracts: ContractSet,
@@ -72,18 +85,24 @@ pub fn executor(
 ) -> Result<ToolExecutor, Failure> {
     let files = file_broker(open, &config.sandbox)?;
     let settings = boundary(open.project.path(), &config.sandbox);
-    Ok(ToolExecutor::new(contracts, Some(tools), files, tier, settings))
+    Ok(ToolExecutor::new(
+        contracts,
+        Some(tools),
+        files,
+        tier,
+        settings,
+    ))
 }
 
 fn file_broker(open: &OpenProject, sandbox: &SandboxSettings) -> Result<FileBroker, Failure> {
     let usage = |error: &dyn std::error::Error| Failure::of(Exit::Usage, error);
     let volumes: Vec<String> = sandbox.volumes().iter().map(volume_text).collect();
-    let ceilings = Ceilings::parse(&volumes, sandbox.working_dir()).map_err(|error| usage(&error))?;
-    let folder = open
-        .project
-        .dir()
-        .try_clone_to_owned()
-        .map_err(|error| Failure::new(Exit::Storage, format!("the project's folder: {error}")))?;
+    let ceilings =
+        Ceilings::parse(&volumes, sandbox.working_dir()).map_err(|error| usage(&error))?;
+    let folder =
+        open.project.dir().try_clone_to_owned().map_err(|error| {
+            Failure::new(Exit::Storage, format!("the project's folder: {error}"))
+        })?;
     let staging = staging(open)?;
     FileBroker::open(folder, &staging, ceilings).map_err(|error| usage(&error))
 }
@@ -98,12 +117,15 @@ fn volume_text(volume: &Volume) -> String {
 
 /// The private folder of snapshots.
 fn staging(open: &OpenProject) -> Result<PathBuf, Failure> {
-    let folder = open.dirs.staging().map_err(|error| Failure::of(Exit::Storage, &error))?;
+    let folder = open
+        .dirs
+        .staging()
+        .map_err(|error| Failure::of(Exit::Storage, &error))?;
     Ok(folder.path().to_owned())
 }
 
 /// The operator's ceiling for every worker.
-pub fn boundary(project: &Path, sandbox: &SandboxSettings) -> BoundarySettings {
+pub(crate) fn boundary(project: &Path, sandbox: &SandboxSettings) -> BoundarySettings {
     let limits = sandbox.limits();
     BoundarySettings {
         root: sandbox.namespace.root.for_worker(project),

@@ -18,7 +18,7 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// A checked provider with its credential.
 #[derive(Debug)]
-pub struct Inference {
+pub(crate) struct Inference {
     settings: InferenceSettings,
     base_url: BaseUrl,
     credential: Redacted<String>,
@@ -27,43 +27,53 @@ pub struct Inference {
 
 /// The project's provider, if it has one. Checked, with its credential read, before anything
 /// is recorded.
-pub fn configured(
+pub(crate) fn configured(
     open: &OpenProject,
     config: &Config,
     budget_tokens: Option<u64>,
 ) -> Result<Option<Inference>, Failure> {
-    let Some(settings) = config.inference.clone() else { return Ok(None) };
+    let Some(settings) = config.inference.clone() else {
+        return Ok(None);
+    };
     let user = UserConfig::load(&open.dirs).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let file = open.dirs.config.join("config.toml");
     let Some(provider) = user.providers.get(&settings.provider) else {
         let name = &settings.provider;
-        return Err(Failure::new(Exit::Usage, format!("there is no provider `{name}` for the agent"))
-            .help(format!(
-                "describe it under [providers.{name}] in {}: base_url, and api_key_env or \
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("there is no provider `{name}` for the agent"),
+        )
+        .help(format!(
+            "describe it under [providers.{name}] in {}: base_url, and api_key_env or \
                  api_key_file",
-                file.display()
-            )));
+            file.display()
+        )));
     };
     let base_url =
         BaseUrl::parse(&provider.base_url).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let credential = match &provider.credential {
         Credential::Environment(variable) => crate::dirs::secret(variable).ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("the variable `{variable}` is not set"))
-                .help(format!("provider `{}` takes its key from it", settings.provider))
+            Failure::new(Exit::Usage, format!("the variable `{variable}` is not set")).help(
+                format!("provider `{}` takes its key from it", settings.provider),
+            )
         })?,
         Credential::File(path) => {
             read_key_file(path).map_err(|error| Failure::of(Exit::Usage, &error))?
         }
     };
     let configured = settings.max_total_output_tokens;
-    let max_total_output_tokens =
-        budget_tokens.map_or(configured, |budget| budget.min(configured));
-    Ok(Some(Inference { settings, base_url, credential, max_total_output_tokens }))
+    let max_total_output_tokens = budget_tokens.map_or(configured, |budget| budget.min(configured));
+    Ok(Some(Inference {
+        settings,
+        base_url,
+        credential,
+        max_total_output_tokens,
+    }))
 }
 
 impl Inference {
     /// The terms as the launch records them.
-    pub fn terms(&self) -> InferenceTerms {
+    pub(crate) fn terms(&self) -> InferenceTerms {
         InferenceTerms {
             provider: self.settings.provider.clone(),
             base_url: self.base_url.to_string(),
@@ -76,7 +86,7 @@ impl Inference {
     }
 
     /// The channel that serves them.
-    pub fn protect(self, journal: Journal) -> Result<ProtectedInference, Failure> {
+    pub(crate) fn protect(self, journal: Journal) -> Result<ProtectedInference, Failure> {
         let terms = Terms {
             model: self.settings.model,
             max_requests: self.settings.max_requests,
@@ -86,7 +96,13 @@ impl Inference {
             anthropic_version: ANTHROPIC_VERSION.to_owned(),
         };
         let answer_timeout: Duration = PROVIDER_ANSWER_MAX;
-        ProtectedInference::new(self.base_url, self.credential, terms, answer_timeout, journal)
-            .map_err(|error| Failure::of(Exit::Usage, &error))
+        ProtectedInference::new(
+            self.base_url,
+            self.credential,
+            terms,
+            answer_timeout,
+            journal,
+        )
+        .map_err(|error| Failure::of(Exit::Usage, &error))
     }
 }

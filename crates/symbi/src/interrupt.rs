@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Returns when the user or the system asks for an end (SIGINT, SIGTERM, SIGHUP).
-pub async fn interrupted() {
+pub(crate) async fn interrupted() {
     let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),

@@ -27,7 +27,11 @@ fn main() -> ExitCode {
         Err(error) => {
             let _ = error.print();
             let usage = error.use_stderr();
-            return if usage { Exit::Usage.code() } else { Exit::Done.code() };
+            return if usage {
+                Exit::Usage.code()
+            } else {
+                Exit::Done.code()
+            };
         }
     };
     match run(&cli) {

@@ -10,35 +10,39 @@ use toolclad::{Contract, ContractSet};
 use crate::exit::{Exit, Failure};
 
 /// Principal of `symbi call`.
-pub const OPERATOR: &str = "operator";
+pub(crate) const OPERATOR: &str = "operator";
 
 /// A project whose files are the caller's own; not necessarily trusted.
 #[derive(Debug)]
-pub struct OpenProject {
-    pub project: Project,
-    pub dirs: UserDirs,
+pub(crate) struct OpenProject {
+    pub(crate) project: Project,
+    pub(crate) dirs: UserDirs,
 }
 
 impl OpenProject {
     /// Finds the project from `dir`, or from the current folder up.
-    pub fn find(dir: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn find(dir: Option<&Path>) -> Result<Self, Failure> {
         let project = match dir {
             Some(dir) => Project::open(dir),
             None => Project::find(&current_dir()?),
         };
         let project = project.map_err(|error| Failure::of(Exit::Usage, &error))?;
-        Ok(Self { project, dirs: crate::dirs::user_dirs()? })
+        Ok(Self {
+            project,
+            dirs: crate::dirs::user_dirs()?,
+        })
     }
 
     /// Finds a project that its operator trusts as it is now.
-    pub fn find_trusted(dir: Option<&Path>) -> Result<(Self, Option<Digest>), Failure> {
+    pub(crate) fn find_trusted(dir: Option<&Path>) -> Result<(Self, Option<Digest>), Failure> {
         let open = Self::find(dir)?;
         let status = Trust::status(&open.project, &open.dirs)
             .map_err(|error| Failure::of(Exit::Usage, &error))?;
         let refuse = |message: String| {
             let path = open.project.path().display();
-            Err(Failure::new(Exit::Usage, message)
-                .help(format!("read its files, then type: symbi --project {path} trust")))
+            Err(Failure::new(Exit::Usage, message).help(format!(
+                "read its files, then type: symbi --project '{path}' trust"
+            )))
         };
         match status {
             TrustStatus::Trusted { policy_verdict } => Ok((open, policy_verdict)),
@@ -54,25 +58,42 @@ impl OpenProject {
         }
     }
 
-    pub fn config(&self) -> Result<Config, Failure> {
-        Config::parse(project::CONFIG_FILE, self.project.config_text())
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        let parsed = Config::parse(project::CONFIG_FILE, self.project.config_text());
+        let config = parsed.map_err(|error| {
+            let exit = if error.tier_refused() {
+                Exit::Isolation
+            } else {
+                Exit::Usage
+            };
+            Failure::new(exit, error.to_string())
+        })?;
+        self.project
+            .check_ceilings(&config.sandbox, &self.dirs)
+            .map_err(|error| Failure::of(Exit::Usage, &error))?;
+        Ok(config)
     }
 
-    pub fn contracts(&self) -> Result<ContractSet, Failure> {
-        let files = self.project.manifests().map(|file| (file.path.clone(), file.text.clone()));
+    pub(crate) fn contracts(&self) -> Result<ContractSet, Failure> {
+        let files = self
+            .project
+            .manifests()
+            .map(|file| (file.path.clone(), file.text.clone()));
         ContractSet::parse(files).map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
     }
 
-    pub fn sources(&self, surface: Surface) -> Vec<PolicySource> {
+    pub(crate) fn sources(&self, surface: Surface) -> Vec<PolicySource> {
         self.project
             .policies(surface)
-            .map(|file| PolicySource { file: file.path.clone(), text: file.text.clone() })
+            .map(|file| PolicySource {
+                file: file.path.clone(),
+                text: file.text.clone(),
+            })
             .collect()
     }
 
     /// Loads and strictly validates the policies of a surface against all tools.
-    pub fn policies(
+    pub(crate) fn policies(
         &self,
         surface: Surface,
         config: &Config,
@@ -90,7 +111,7 @@ impl OpenProject {
     }
 
     /// What a full check of all surfaces' policies stands for while no file changes.
-    pub fn policy_verdict(&self) -> Digest {
+    pub(crate) fn policy_verdict(&self) -> Digest {
         let mut hasher = model::Hasher::new();
         for surface in Surface::ALL {
             hasher.update(Policies::digest_of(&self.sources(surface)).as_bytes());
@@ -101,13 +122,16 @@ impl OpenProject {
 
 fn current_dir() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| {
-        Failure::new(Exit::Usage, format!("the current folder cannot be read: {error}"))
-            .help("change into a folder that exists, or name one: --project DIR")
+        Failure::new(
+            Exit::Usage,
+            format!("the current folder cannot be read: {error}"),
+        )
+        .help("change into a folder that exists, or name one: --project DIR")
     })
 }
 
 /// The principals that may act on a surface.
-pub fn principals(surface: Surface, config: &Config) -> Vec<String> {
+pub(crate) fn principals(surface: Surface, config: &Config) -> Vec<String> {
     match surface {
         Surface::Call => vec![OPERATOR.to_owned()],
         Surface::Mcp => vec!["mcp".to_owned()],
@@ -122,17 +146,26 @@ pub fn principals(surface: Surface, config: &Config) -> Vec<String> {
 }
 
 /// The launches that policies of a surface can speak of.
-pub fn launches(surface: Surface) -> Vec<LaunchShape> {
+pub(crate) fn launches(surface: Surface) -> Vec<LaunchShape> {
     if surface != Surface::Run {
         return Vec::new();
     }
-    let executors =
-        [AgentExecutor::ClaudeCode, AgentExecutor::Command { command: Vec::new() }];
-    executors.iter().map(|it| LaunchShape { executor: it.as_str().to_owned() }).collect()
+    let executors = [
+        AgentExecutor::ClaudeCode,
+        AgentExecutor::Command {
+            command: Vec::new(),
+        },
+    ];
+    executors
+        .iter()
+        .map(|it| LaunchShape {
+            executor: it.as_str().to_owned(),
+        })
+        .collect()
 }
 
 /// A contract as Cedar sees it.
-pub fn shape(contract: &Contract) -> ToolShape {
+pub(crate) fn shape(contract: &Contract) -> ToolShape {
     let keys = |creates: bool| {
         contract
             .file_arguments()
@@ -148,7 +181,11 @@ pub fn shape(contract: &Contract) -> ToolShape {
         arguments: contract
             .arguments()
             .map(|argument| {
-                (argument.name.clone(), policy_type(argument.kind()), argument.always_present())
+                (
+                    argument.name().clone(),
+                    policy_type(argument.kind()),
+                    argument.always_present(),
+                )
             })
             .collect(),
         read_keys: keys(false),
@@ -168,10 +205,18 @@ fn policy_type(kind: toolclad::PolicyType) -> PolicyType {
 }
 
 /// The tool of that name, or a refusal with the nearest name.
-pub fn find_tool<'a>(contracts: &'a ContractSet, name: &str) -> Result<&'a Contract, Failure> {
-    let found = ToolName::new(name).ok().and_then(|name| contracts.get(&name));
+pub(crate) fn find_tool<'a>(
+    contracts: &'a ContractSet,
+    name: &str,
+) -> Result<&'a Contract, Failure> {
+    let found = ToolName::new(name)
+        .ok()
+        .and_then(|name| contracts.get(&name));
     found.ok_or_else(|| {
-        let names: Vec<&str> = contracts.iter().map(|contract| contract.name().as_str()).collect();
+        let names: Vec<&str> = contracts
+            .iter()
+            .map(|contract| contract.name().as_str())
+            .collect();
         let shown = model::Untrusted::new(name).escaped();
         let failure = Failure::new(Exit::Refused, format!("the project has no tool `{shown}`"));
         match model::nearest(name, names.iter().copied()) {

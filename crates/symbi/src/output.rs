@@ -8,38 +8,38 @@ use symbi_runtime::envelope::Envelope;
 
 /// Writes results to stdout, as text or as one JSON object.
 #[derive(Debug, Clone, Copy)]
-pub struct Output {
+pub(crate) struct Output {
     json: bool,
 }
 
 impl Output {
     #[must_use]
-    pub const fn new(json: bool) -> Self {
+    pub(crate) const fn new(json: bool) -> Self {
         Self { json }
     }
 
     #[must_use]
-    pub const fn is_json(self) -> bool {
+    pub(crate) const fn is_json(self) -> bool {
         self.json
     }
 
     /// A line on stdout. A reader that has gone is no error of ours.
-    pub fn line(self, text: &str) {
+    pub(crate) fn line(self, text: &str) {
         let _ = writeln!(io::stdout().lock(), "{text}");
     }
 
     /// A line on stderr.
-    pub fn note(self, text: &str) {
+    pub(crate) fn note(self, text: &str) {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
     /// One JSON object.
-    pub fn value(self, value: &Value) {
+    pub(crate) fn value(self, value: &Value) {
         self.line(&value.to_string());
     }
 
     /// A call's envelope.
-    pub fn envelope(self, envelope: &Envelope) {
+    pub(crate) fn envelope(self, envelope: &Envelope) {
         if self.json {
             return self.line(&envelope.to_json());
         }
@@ -57,7 +57,10 @@ impl Output {
         }
         for file in &envelope.created_files {
             let path = Untrusted::new(file.path.as_str()).escaped();
-            self.note(&format!("created {path} ({} bytes, sha256 {})", file.bytes, file.sha256));
+            self.note(&format!(
+                "created {path} ({} bytes, sha256 {})",
+                file.bytes, file.sha256
+            ));
         }
         self.note(&summary(envelope));
     }

@@ -4,7 +4,7 @@ use journal::{Event, OutcomeStatus, PolicyNote, Record, Stage, Verdict};
 use model::Untrusted;
 
 /// The verdict's name.
-pub const fn verdict_name(verdict: Verdict) -> &'static str {
+pub(crate) const fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Intact => "intact",
         Verdict::Unterminated => "unterminated",
@@ -20,7 +20,7 @@ fn safe(text: &str) -> String {
 }
 
 /// A record as lines.
-pub fn lines(record: &Record) -> Vec<String> {
+pub(crate) fn lines(record: &Record) -> Vec<String> {
     let mut lines = event_lines(&record.event).into_iter();
     let head = lines.next().unwrap_or_default();
     let time = record.time.get(11..23).unwrap_or(&record.time);
@@ -32,7 +32,11 @@ pub fn lines(record: &Record) -> Vec<String> {
 fn event_lines(event: &Event) -> Vec<String> {
     match event {
         Event::RunStarted(it) => vec![
-            format!("run started: {} tools, at most {} calls", it.tools.len(), it.max_calls),
+            format!(
+                "run started: {} tools, at most {} calls",
+                it.tools.len(),
+                it.max_calls
+            ),
             format!("policies {}", it.policy_sha256),
         ],
         Event::CallRefused(it) => {
@@ -47,7 +51,12 @@ fn event_lines(event: &Event) -> Vec<String> {
             lines
         }
         Event::CallWithdrawn(it) => {
-            vec![format!("{} ({}) withdrawn: {}", safe(&it.tool), it.call_id, safe(&it.cause))]
+            vec![format!(
+                "{} ({}) withdrawn: {}",
+                safe(&it.tool),
+                it.call_id,
+                safe(&it.cause)
+            )]
         }
         Event::CallDispatching(it) => {
             let mut lines = vec![format!("{} ({}) permitted, starting", it.tool, it.call_id)];
@@ -60,11 +69,17 @@ fn event_lines(event: &Event) -> Vec<String> {
         }
         Event::FilePublicationPrepared(it) => {
             let path = safe(it.path.as_str());
-            vec![format!("about to publish {path}: {} bytes, sha256 {}", it.bytes, it.sha256)]
+            vec![format!(
+                "about to publish {path}: {} bytes, sha256 {}",
+                it.bytes, it.sha256
+            )]
         }
         Event::FilePublicationFinished(it) if it.confirmed => vec!["published".to_owned()],
         Event::FilePublicationFinished(it) => {
-            vec![format!("not published: {}", safe(it.error.as_deref().unwrap_or("")))]
+            vec![format!(
+                "not published: {}",
+                safe(it.error.as_deref().unwrap_or(""))
+            )]
         }
         Event::CallSettled(it) => settled_lines(it),
         Event::InferenceRequested(it) => vec![format!(
@@ -72,7 +87,10 @@ fn event_lines(event: &Event) -> Vec<String> {
             it.request, it.body_bytes, it.reserved_output_tokens
         )],
         Event::InferenceCompleted(it) if it.complete => {
-            vec![format!("model answer {}: status {}, {} bytes", it.request, it.status, it.body_bytes)]
+            vec![format!(
+                "model answer {}: status {}, {} bytes",
+                it.request, it.status, it.body_bytes
+            )]
         }
         Event::InferenceCompleted(it) => {
             let reason = safe(it.reason.as_deref().unwrap_or(""));
@@ -80,7 +98,11 @@ fn event_lines(event: &Event) -> Vec<String> {
         }
         Event::RunEnded(it) => match &it.cause {
             None => vec![format!("run completed after {} calls", it.calls)],
-            Some(cause) => vec![format!("run ended after {} calls: {}", it.calls, safe(cause))],
+            Some(cause) => vec![format!(
+                "run ended after {} calls: {}",
+                it.calls,
+                safe(cause)
+            )],
         },
         Event::Custom(it) => vec![format!("{}: {}", safe(&it.custom_kind), it.digest)],
     }
@@ -95,10 +117,22 @@ fn settled_lines(settled: &journal::CallSettled) -> Vec<String> {
         OutcomeStatus::NotStarted => "not started",
     };
     let millis = settled.duration_us as f64 / 1000.0;
-    let reason = outcome.reason.as_deref().map(|it| format!(": {}", safe(it))).unwrap_or_default();
-    let mut lines = vec![format!("({}) {status} in {millis} ms{reason}", settled.call_id)];
+    let reason = outcome
+        .reason
+        .as_deref()
+        .map(|it| format!(": {}", safe(it)))
+        .unwrap_or_default();
+    let mut lines = vec![format!(
+        "({}) {status} in {millis} ms{reason}",
+        settled.call_id
+    )];
     lines.extend(settled.created_files.iter().map(|file| {
-        format!("created {}: {} bytes, sha256 {}", safe(file.path.as_str()), file.bytes, file.sha256)
+        format!(
+            "created {}: {} bytes, sha256 {}",
+            safe(file.path.as_str()),
+            file.bytes,
+            file.sha256
+        )
     }));
     lines
 }

@@ -18,12 +18,21 @@ use crate::output::Output;
 use crate::story;
 
 /// Runs the command.
-pub fn run(command: &AuditCommand, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &AuditCommand, common: &Common) -> Result<Exit, Failure> {
     let output = Output::new(common.json);
     match command {
         AuditCommand::List => list(common, output),
-        AuditCommand::Verify { target, public_key, run_id, require_anchor } => {
-            let asked = Asked { target, public_key: public_key.as_deref(), run: *run_id };
+        AuditCommand::Verify {
+            target,
+            public_key,
+            run_id,
+            require_anchor,
+        } => {
+            let asked = Asked {
+                target,
+                public_key: public_key.as_deref(),
+                run: *run_id,
+            };
             verify(&asked, *require_anchor, common, output)
         }
         AuditCommand::Show { target } => show(target, common, output),
@@ -39,7 +48,9 @@ struct Asked<'a> {
 
 /// The file that `target` names, and the run where it names one by its id.
 fn file_of(target: &str, common: &Common) -> Result<(PathBuf, Option<RunId>), Failure> {
-    let Ok(run) = target.parse::<RunId>() else { return Ok((target.into(), None)) };
+    let Ok(run) = target.parse::<RunId>() else {
+        return Ok((target.into(), None));
+    };
     let open = OpenProject::find(common.project.as_deref())?;
     let state = open.project.path().join(project::STATE_FOLDER);
     Ok((journal_path(&state, run), Some(run)))
@@ -63,11 +74,19 @@ fn verify(
         (Some(run), Some(open), Some(key)) if named.is_some() => ledger_run(open, run, key)?,
         _ => None,
     };
-    let options = VerifyOptions { public_key, run, ledger, anchors: Vec::new() };
+    let options = VerifyOptions {
+        public_key,
+        run,
+        ledger,
+        anchors: Vec::new(),
+    };
     let report = verify_file(&path, &options).map_err(|error| {
         let shown = path.display();
-        Failure::new(Exit::Storage, format!("the journal `{shown}` cannot be read: {error}"))
-            .help("name a run id of this project (symbi audit list) or a journal file")
+        Failure::new(
+            Exit::Storage,
+            format!("the journal `{shown}` cannot be read: {error}"),
+        )
+        .help("name a run id of this project (symbi audit list) or a journal file")
     })?;
     print_report(&report, &path, output);
     Ok(exit_of(&report, require_anchor))
@@ -94,14 +113,21 @@ fn print_report(report: &Report, path: &Path, output: Output) {
     } else {
         "every record is signed by the given key"
     };
-    let anchor = if report.anchored { "anchored" } else { "not anchored" };
+    let anchor = if report.anchored {
+        "anchored"
+    } else {
+        "not anchored"
+    };
     output.line(&format!("{verdict}, {anchor}: {}", path.display()));
     output.line(&format!("  {} records; {proof}", report.records));
     if let Some(fault) = &report.fault {
         output.line(&format!("  first fault: {fault}"));
     }
     if let Some(tail) = &report.tail {
-        output.line(&format!("  torn tail: {} bytes, sha256 {}", tail.bytes, tail.sha256));
+        output.line(&format!(
+            "  torn tail: {} bytes, sha256 {}",
+            tail.bytes, tail.sha256
+        ));
     }
 }
 
@@ -119,7 +145,10 @@ fn parse_key(text: &str) -> Result<PublicKey, Failure> {
 }
 
 fn own_key(open: &OpenProject) -> Result<PublicKey, Failure> {
-    let state = open.project.state().map_err(|error| Failure::of(Exit::Storage, &error))?;
+    let state = open
+        .project
+        .state()
+        .map_err(|error| Failure::of(Exit::Storage, &error))?;
     let vkey = project_key(open, &state)?.vkey();
     PublicKey::parse(&vkey).map_err(|error| Failure::of(Exit::Storage, &error))
 }
@@ -130,7 +159,10 @@ fn ledger(open: &OpenProject, key: &PublicKey) -> Result<Option<journal::LedgerR
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Failure::new(Exit::Storage, format!("the ledger cannot be read: {error}")));
+            return Err(Failure::new(
+                Exit::Storage,
+                format!("the ledger cannot be read: {error}"),
+            ));
         }
     };
     read_ledger(BufReader::new(file), Some(key))
@@ -169,7 +201,10 @@ fn list(common: &Common, output: Output) -> Result<Exit, Failure> {
                 "run": run.run, "time": run.time, "verdict": verdict, "records": report.records
             }));
         } else {
-            output.line(&format!("{}  {}  {verdict}  {} records", run.run, run.time, report.records));
+            output.line(&format!(
+                "{}  {}  {verdict}  {} records",
+                run.run, run.time, report.records
+            ));
         }
     }
     if output.is_json() {
@@ -210,12 +245,23 @@ fn show(target: &str, common: &Common, output: Output) -> Result<Exit, Failure> 
     };
     let unreadable = |error: &dyn std::fmt::Display| {
         let shown = path.display();
-        Failure::new(Exit::Storage, format!("the journal `{shown}` cannot be read: {error}"))
+        Failure::new(
+            Exit::Storage,
+            format!("the journal `{shown}` cannot be read: {error}"),
+        )
     };
-    let options = VerifyOptions { public_key: key, run: named, ..VerifyOptions::default() };
+    let options = VerifyOptions {
+        public_key: key,
+        run: named,
+        ..VerifyOptions::default()
+    };
     let report = verify_file(&path, &options).map_err(|error| unreadable(&error))?;
     let file = File::open(&path).map_err(|error| unreadable(&error))?;
-    let records = read_run(BufReader::new(file), &options);
+    let records = read_run(
+        BufReader::new(file),
+        options.run,
+        options.public_key.as_ref(),
+    );
     for record in records {
         match record {
             Ok(record) if output.is_json() => {

@@ -21,24 +21,31 @@ use crate::open::{OPERATOR, OpenProject, find_tool, launches, principals, shape}
 use crate::output::Output;
 
 /// `NAME=VALUE` pairs as a JSON object.
-pub fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
     let mut arguments = Map::new();
     for pair in pairs {
         let shown = || model::Untrusted::new(pair.as_str()).escaped();
         let Some((name, value)) = pair.split_once('=') else {
-            return Err(Failure::new(Exit::Usage, format!("`--arg {}` has no `=`", shown()))
-                .help("write it as --arg NAME=VALUE"));
+            return Err(
+                Failure::new(Exit::Usage, format!("`--arg {}` has no `=`", shown()))
+                    .help("write it as --arg NAME=VALUE"),
+            );
         };
-        if arguments.insert(name.to_owned(), Value::String(value.to_owned())).is_some() {
-            return Err(Failure::new(Exit::Usage, format!("`--arg {}` repeats a name", shown()))
-                .help("give each argument once"));
+        if arguments
+            .insert(name.to_owned(), Value::String(value.to_owned()))
+            .is_some()
+        {
+            return Err(
+                Failure::new(Exit::Usage, format!("`--arg {}` repeats a name", shown()))
+                    .help("give each argument once"),
+            );
         }
     }
     Ok(arguments)
 }
 
 /// Runs the command.
-pub fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
     let arguments = parse_arguments(&args.arguments)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
     let config = open.config()?;
@@ -50,8 +57,14 @@ pub fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
         let shapes = [shape(contract)];
         let principals = principals(Surface::Call, &config);
         let sources = open.sources(Surface::Call);
-        Policies::load_validated(&sources, &shapes, &launches(Surface::Call), &principals, &[])
-            .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?
+        Policies::load_validated(
+            &sources,
+            &shapes,
+            &launches(Surface::Call),
+            &principals,
+            &[],
+        )
+        .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?
     } else {
         open.policies(Surface::Call, &config, &contracts)?
     };
@@ -68,7 +81,10 @@ pub fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
             principal: OPERATOR.to_owned(),
             trusted: std::collections::BTreeMap::new(),
         },
-        config: LoopConfig { max_calls: 1, ..LoopConfig::default() },
+        config: LoopConfig {
+            max_calls: 1,
+            ..LoopConfig::default()
+        },
         approvals: nobody(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Operator,
@@ -94,7 +110,7 @@ pub fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
 }
 
 /// Approvals arrive with their surfaces; until one is configured nobody can be asked.
-pub fn nobody() -> Approvals {
+pub(crate) fn nobody() -> Approvals {
     Approvals::Nobody {
         advice: "this version cannot ask a person yet: call a tool that does not demand approval"
             .to_owned(),
@@ -123,7 +139,11 @@ fn serve(
         };
         drop(answer);
         // A one-shot session has ended with its call; what it ended with is asked here.
-        let end = session.close().await.err().filter(|cause| *cause != EndCause::Closed);
+        let end = session
+            .close()
+            .await
+            .err()
+            .filter(|cause| *cause != EndCause::Closed);
         Ok((answered, end))
     })
 }
@@ -155,7 +175,7 @@ fn report(
 }
 
 /// The exit code of one answer.
-pub fn exit_of_answer(answer: &Answer) -> Exit {
+pub(crate) fn exit_of_answer(answer: &Answer) -> Exit {
     match answer {
         Answer::Settled(outcome) => match outcome.outcome {
             Outcome::Succeeded => Exit::Done,
@@ -174,7 +194,7 @@ pub fn exit_of_answer(answer: &Answer) -> Exit {
 }
 
 /// The exit code of a session's end.
-pub fn exit_of_end(cause: &EndCause) -> Exit {
+pub(crate) fn exit_of_end(cause: &EndCause) -> Exit {
     match cause {
         EndCause::Budget { .. }
         | EndCause::Deadline { .. }
@@ -202,7 +222,10 @@ mod tests {
 
     #[test]
     fn an_argument_without_equals_sign_or_given_twice_is_a_usage_error() {
-        for pairs in [vec!["a".to_owned()], vec!["a=1".to_owned(), "a=2".to_owned()]] {
+        for pairs in [
+            vec!["a".to_owned()],
+            vec!["a=1".to_owned(), "a=2".to_owned()],
+        ] {
             assert_eq!(parse_arguments(&pairs).unwrap_err().exit, Exit::Usage);
         }
     }

@@ -9,10 +9,13 @@ use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
 /// Writes the project and trusts what was just written.
-pub fn run(dir: &Path, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(dir: &Path, common: &Common) -> Result<Exit, Failure> {
     let made = project::scaffold(dir).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let project = Project::open(dir).map_err(|error| Failure::of(Exit::Usage, &error))?;
-    let open = crate::open::OpenProject { project, dirs: crate::dirs::user_dirs()? };
+    let open = crate::open::OpenProject {
+        project,
+        dirs: crate::dirs::user_dirs()?,
+    };
     let verdict = crate::commands::trust::check_all(&open)?;
     Trust::grant(&open.project, &open.dirs, Some(verdict))
         .map_err(|error| Failure::of(Exit::Storage, &error))?;

@@ -1,10 +1,10 @@
 //! One module a command.
 
-pub mod audit;
-pub mod call;
-pub mod doctor;
-pub mod init;
-pub mod policy;
-pub mod run;
-pub mod tools;
-pub mod trust;
+pub(crate) mod audit;
+pub(crate) mod call;
+pub(crate) mod doctor;
+pub(crate) mod init;
+pub(crate) mod policy;
+pub(crate) mod run;
+pub(crate) mod tools;
+pub(crate) mod trust;

@@ -8,7 +8,7 @@ use crate::open::OpenProject;
 use crate::output::Output;
 
 /// Runs the command. Works on a project that nobody has trusted yet.
-pub fn run(command: &PolicyCommand, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &PolicyCommand, common: &Common) -> Result<Exit, Failure> {
     let open = OpenProject::find(common.project.as_deref())?;
     let output = Output::new(common.json);
     match command {
@@ -32,14 +32,19 @@ fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
                 "surface": surface.as_str(), "files": files, "sha256": digest, "valid": true
             }));
         } else {
-            output.line(&format!("{}: {files} files, valid, sha256 {digest}", surface.as_str()));
+            output.line(&format!(
+                "{}: {files} files, valid, sha256 {digest}",
+                surface.as_str()
+            ));
         }
     }
     Ok(Exit::Done)
 }
 
 fn schema(open: &OpenProject, surface: &str, output: Output) -> Result<Exit, Failure> {
-    let found = Surface::ALL.into_iter().find(|known| known.as_str() == surface);
+    let found = Surface::ALL
+        .into_iter()
+        .find(|known| known.as_str() == surface);
     let surface = found.ok_or_else(|| {
         let shown = model::Untrusted::new(surface).escaped();
         Failure::new(Exit::Usage, format!("there is no surface `{shown}`"))

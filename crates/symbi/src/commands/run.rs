@@ -16,9 +16,7 @@ use symbi_runtime::reasoning::governed_session::{
 };
 use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
 use symbi_runtime::{CedarGate, LedgerRegister};
-use worker::{
-    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind,
-};
+use worker::{CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind};
 
 use crate::args::{Common, RunArgs};
 use crate::commands::call::{exit_of_answer, exit_of_end, nobody};
@@ -33,23 +31,23 @@ const AGENT_FOLDER: &str = "/agent";
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct RunEnd {
-    pub run: RunId,
-    pub journal: PathBuf,
-    pub vkey: String,
-    pub launch: LaunchEnd,
-    pub session: Result<(), EndCause>,
+pub(crate) struct RunEnd {
+    pub(crate) run: RunId,
+    pub(crate) journal: PathBuf,
+    pub(crate) vkey: String,
+    pub(crate) launch: LaunchEnd,
+    pub(crate) session: Result<(), EndCause>,
 }
 
 /// Runs the command.
-pub fn run(args: &RunArgs, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &RunArgs, common: &Common) -> Result<Exit, Failure> {
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
     let end = run_agent(&open, args)?;
     Ok(report(&end, Output::new(common.json)))
 }
 
 /// Runs an agent of a trusted project to its end.
-pub fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> {
+pub(crate) fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> {
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
@@ -60,8 +58,7 @@ pub fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> 
     let inference = inference::configured(open, &config, args.budget_tokens)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let broker_tools = BrokerTools::of(&contracts);
-    let executor =
-        govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
+    let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let run = RunId::new();
     let parent = RunFolder::create(open, run)?;
     let facts = LaunchFacts {
@@ -70,22 +67,31 @@ pub fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> 
         args,
         policy_sha256: policies.digest(),
         tools: &settings.allowed_tools,
-        tool_set_sha256: symbi_runtime::tools::tool_set_digest(
-            governance::ActionExecutor::tools(&executor),
-        ),
+        tool_set_sha256: symbi_runtime::tools::tool_set_digest(governance::ActionExecutor::tools(
+            &executor,
+        )),
         inference: inference.as_ref(),
     };
     let plan = launch_plan(open, &config, &facts, &parent.channel())?;
     let place = RunPlace::create(open, run, name.as_str())?;
-    let (journal, path, vkey) =
-        (place.files.journal().clone(), place.files.path().to_owned(), place.vkey.clone());
-    let protected = inference.map(|it| it.protect(journal.clone())).transpose()?;
+    let (journal, path, vkey) = (
+        place.files.journal().clone(),
+        place.files.path().to_owned(),
+        place.vkey.clone(),
+    );
+    let protected = inference
+        .map(|it| it.protect(journal.clone()))
+        .transpose()?;
     let parts = SessionParts {
         executor: Box::new(executor.with_launch(plan)),
         gate: Box::new(CedarGate::new(Arc::new(policies))),
         journal,
         register: Some(Box::new(LedgerRegister::new(place.files))),
-        state: LoopState { run, principal: name.to_string(), trusted: BTreeMap::new() },
+        state: LoopState {
+            run,
+            principal: name.to_string(),
+            trusted: BTreeMap::new(),
+        },
         config: LoopConfig {
             max_calls: args.max_calls,
             lifetime: Duration::from_secs(args.budget_timeout),
@@ -119,14 +125,17 @@ pub fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> 
         .map_err(|error| Failure::of(Exit::Storage, &error))?;
         Ok(to_the_end(broker, executor_name).await)
     })?;
-    Ok(RunEnd { run, journal: path, vkey, launch, session })
+    Ok(RunEnd {
+        run,
+        journal: path,
+        vkey,
+        launch,
+        session,
+    })
 }
 
 /// Launches, waits, closes. Ctrl-C stops the agent first, then the session ends.
-async fn to_the_end(
-    broker: McpToolBroker,
-    executor: &str,
-) -> (LaunchEnd, Result<(), EndCause>) {
+async fn to_the_end(broker: McpToolBroker, executor: &str) -> (LaunchEnd, Result<(), EndCause>) {
     let session = broker.session().clone();
     let launched = async {
         match session.launch(executor).await {
@@ -147,7 +156,10 @@ async fn to_the_end(
 }
 
 fn agent(config: &Config, name: &str) -> Result<(AgentName, AgentSettings), Failure> {
-    let found = config.agents.iter().find(|(known, _)| known.as_str() == name);
+    let found = config
+        .agents
+        .iter()
+        .find(|(known, _)| known.as_str() == name);
     let Some((name, settings)) = found else {
         let shown = Untrusted::new(name).escaped();
         let failure = Failure::new(Exit::Usage, format!("the project has no agent `{shown}`"));
@@ -172,9 +184,13 @@ struct RunFolder {
 impl RunFolder {
     fn create(open: &OpenProject, run: RunId) -> Result<Self, Failure> {
         let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
-        let sockets = open.dirs.sockets().map_err(|error| storage(&error))?;
-        let folder = sockets.make_private(&run.to_string()).map_err(|error| storage(&error))?;
-        Ok(Self { path: folder.path().to_owned() })
+        let folder = open
+            .dirs
+            .run_sockets(run)
+            .map_err(|error| storage(&error))?;
+        Ok(Self {
+            path: folder.path().to_owned(),
+        })
     }
 
     fn path(&self) -> &Path {
@@ -217,10 +233,16 @@ fn launch_plan(
         .help("use `executor = \"command\"` with the agent's own command line"));
     };
     let boundary = govern::boundary(open.project.path(), &config.sandbox);
-    let host = settings.program.as_ref().map(|path| path.resolve(open.project.path()));
+    let host = settings
+        .program
+        .as_ref()
+        .map(|path| path.resolve(open.project.path()));
     let shown_at = host.as_deref().map(agent_path);
     let task = facts.args.task.as_str();
-    let words = command.iter().map(|word| fill(word, task, shown_at.as_deref())).collect::<Vec<_>>();
+    let words = command
+        .iter()
+        .map(|word| fill(word, task, shown_at.as_deref()))
+        .collect::<Vec<_>>();
     let argv = match facts.inference {
         Some(_) => McpToolBroker::child_command(&words),
         None => words,
@@ -228,8 +250,14 @@ fn launch_plan(
     let programs = ProgramCache::default();
     let first = argv.first().map_or("", String::as_str);
     let usage = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
-    let (program, shown) = identities(&programs, first, &boundary, host.as_deref(), shown_at.as_deref())
-        .map_err(|error| usage(&error))?;
+    let (program, shown) = identities(
+        &programs,
+        first,
+        &boundary,
+        host.as_deref(),
+        shown_at.as_deref(),
+    )
+    .map_err(|error| usage(&error))?;
     let lifetime = Duration::from_secs(facts.args.budget_timeout);
     Ok(LaunchPlan {
         descriptor: LaunchDescriptor {
@@ -374,11 +402,16 @@ fn report(end: &RunEnd, output: Output) -> Exit {
             shown => output.note(shown),
         }
     }
-    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let reason = reason
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
     output.note(&format!("agent: {status}{reason}"));
     if let Some(cause) = session {
         output.note(&format!("session: {cause}"));
     }
-    output.note(&format!("  run {}\n  read it: symbi audit show {0}", end.run));
+    output.note(&format!(
+        "  run {}\n  read it: symbi audit show {0}",
+        end.run
+    ));
     exit
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 const MANIFEST_BYTES_MAX: u64 = toolclad::limits::MANIFEST_BYTES_MAX as u64;
 
 /// Runs the command. Works on a project that nobody has trusted yet.
-pub fn run(command: &ToolsCommand, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &ToolsCommand, common: &Common) -> Result<Exit, Failure> {
     let output = Output::new(common.json);
     match command {
         ToolsCommand::Validate { file: Some(file) } => validate_file(file, output),
@@ -78,16 +78,32 @@ fn list(contracts: &ContractSet, output: Output) {
             .collect();
         return output.value(&serde_json::json!({ "tools": tools }));
     }
-    let width = contracts.iter().map(|it| it.name().as_str().len()).max().unwrap_or(0);
+    let width = contracts
+        .iter()
+        .map(|it| it.name().as_str().len())
+        .max()
+        .unwrap_or(0);
     for contract in contracts.iter() {
         let name = contract.name().as_str();
         let description = Untrusted::new(contract.description()).escaped();
-        let approval = if contract.needs_approval() { "  [asks a person]" } else { "" };
+        let approval = if contract.needs_approval() {
+            "  [asks a person]"
+        } else {
+            ""
+        };
         output.line(&format!("{name:width$}  {description}{approval}"));
         for argument in contract.arguments() {
-            let demand = if argument.required() { "required" } else { "optional" };
+            let demand = if argument.required() {
+                "required"
+            } else {
+                "optional"
+            };
             let about = Untrusted::new(argument.description()).escaped();
-            output.line(&format!("{:width$}    {} ({demand}) {about}", "", argument.name()));
+            output.line(&format!(
+                "{:width$}    {} ({demand}) {about}",
+                "",
+                argument.name()
+            ));
         }
     }
 }
@@ -117,13 +133,22 @@ fn preview(contract: &Contract, bound: &BoundCall, output: Output) {
         output.line(&Untrusted::new(element.as_str()).escaped());
     }
     for (key, path) in &bound.reads {
-        output.note(&format!("read {key}: {}", Untrusted::new(path.as_str()).escaped()));
+        output.note(&format!(
+            "read {key}: {}",
+            Untrusted::new(path.as_str()).escaped()
+        ));
     }
     for (key, path) in &bound.creates {
-        output.note(&format!("create {key}: {}", Untrusted::new(path.as_str()).escaped()));
+        output.note(&format!(
+            "create {key}: {}",
+            Untrusted::new(path.as_str()).escaped()
+        ));
     }
     for clamp in &bound.clamped {
-        output.note(&format!("{}: {} becomes {}", clamp.argument, clamp.asked, clamp.used));
+        output.note(&format!(
+            "{}: {} becomes {}",
+            clamp.argument, clamp.asked, clamp.used
+        ));
     }
     output.note(PREVIEW);
 }

@@ -11,7 +11,7 @@ use crate::open::OpenProject;
 use crate::output::Output;
 
 /// Checks everything that trust would let take effect.
-pub fn check_all(open: &OpenProject) -> Result<Digest, Failure> {
+pub(crate) fn check_all(open: &OpenProject) -> Result<Digest, Failure> {
     let config = open.config()?;
     let contracts = open.contracts()?;
     for surface in Surface::ALL {
@@ -21,7 +21,7 @@ pub fn check_all(open: &OpenProject) -> Result<Digest, Failure> {
 }
 
 /// Runs the command.
-pub fn run(yes: bool, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(yes: bool, common: &Common) -> Result<Exit, Failure> {
     let open = OpenProject::find(common.project.as_deref())?;
     let output = Output::new(common.json);
     let status = Trust::status(&open.project, &open.dirs)
@@ -44,7 +44,10 @@ pub fn run(yes: bool, common: &Common) -> Result<Exit, Failure> {
         TrustStatus::Changed(changes) => output.note(changes.to_string().trim_end()),
     }
     if !yes && !confirmed(&open)? {
-        return Err(Failure::new(Exit::NotApproved, "the project was not trusted"));
+        return Err(Failure::new(
+            Exit::NotApproved,
+            "the project was not trusted",
+        ));
     }
     Trust::grant(&open.project, &open.dirs, Some(verdict))
         .map_err(|error| Failure::of(Exit::Storage, &error))?;
@@ -73,7 +76,10 @@ fn confirmed(open: &OpenProject) -> Result<bool, Failure> {
     let _ = stderr.flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|error| {
-        Failure::new(Exit::Usage, format!("the answer could not be read: {error}"))
+        Failure::new(
+            Exit::Usage,
+            format!("the answer could not be read: {error}"),
+        )
     })?;
     Ok(answer.trim() == "yes")
 }
