@@ -99,16 +99,11 @@ impl PublicKey {
     fn new(key: VerifyingKey) -> Self {
         let fingerprint = Digest::of(key.as_bytes()).to_hex();
         let name = format!("symbi.local/{}", fingerprint.get(..16).unwrap_or_default());
-        let mut hasher = Hasher::new();
-        hasher.update(name.as_bytes());
-        hasher.update(b"\n");
-        hasher.update(&[ED25519]);
-        hasher.update(key.as_bytes());
-        let [a, b, c, d, ..] = *hasher.finish().as_bytes();
+        let id = key_id(&name, key.as_bytes());
         Self {
             key,
             name: name.into(),
-            id: [a, b, c, d],
+            id,
         }
     }
 
@@ -322,6 +317,17 @@ impl ProjectKey {
     }
 }
 
+/// The first four bytes of SHA-256(name ‖ 0x0A ‖ 0x01 ‖ key), as C2SP signed-note says.
+fn key_id(name: &str, key: &[u8; KEY_BYTES]) -> [u8; 4] {
+    let mut hasher = Hasher::new();
+    hasher.update(name.as_bytes());
+    hasher.update(b"\n");
+    hasher.update(&[ED25519]);
+    hasher.update(key);
+    let [a, b, c, d, ..] = *hasher.finish().as_bytes();
+    [a, b, c, d]
+}
+
 fn encode_key(key: &[u8; KEY_BYTES]) -> String {
     let mut bytes = Vec::with_capacity(KEY_BYTES + 1);
     bytes.push(ED25519);
@@ -334,5 +340,44 @@ fn decode_key(encoded: &str) -> Option<[u8; KEY_BYTES]> {
     match bytes.split_first() {
         Some((&ED25519, key)) => key.try_into().ok(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_id_and_signature_match_the_example_of_gos_note_package() {
+        // golang.org/x/mod/sumdb/note, package example.
+        let encoded = "ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+        let key = decode_key(encoded).unwrap();
+        assert_eq!(hex4(key_id("PeterNeumann", &key)), "c74f20a3");
+        assert_eq!(encode_key(&key), encoded);
+        let text = "If you think cryptography is the answer to your problem,\n\
+                    then you don't know what your problem is.\n";
+        let signed = "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqd\
+                      ngotpRZb6KE6RyyBwJnAM=";
+        let bytes = BASE64.decode(signed).unwrap();
+        assert_eq!(bytes[..4], key_id("PeterNeumann", &key));
+        let public = PublicKey::from_bytes(&key).unwrap();
+        assert!(public.verifies(text.as_bytes(), bytes[4..].try_into().unwrap()));
+    }
+
+    #[test]
+    fn a_private_text_is_read_in_its_one_spelling() {
+        for seed in 0..64 {
+            let key = ProjectKey::from_seed(&[seed * 4 + 3; 32]);
+            let text = key.private_text();
+            let read = ProjectKey::from_private_text(&text).unwrap();
+            assert_eq!(read.vkey(), key.vkey());
+            for bad in [
+                text.trim_end(),
+                &format!("{text}\n"),
+                &text.replace("symbi", "other"),
+            ] {
+                assert!(ProjectKey::from_private_text(bad).is_none(), "{bad:?}");
+            }
+        }
     }
 }

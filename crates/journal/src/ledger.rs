@@ -3,85 +3,30 @@
 //! A journal cannot show that its own tail is missing; the ledger can. Each line carries its
 //! compact range and the set of open runs, so that an append reads the last pair only.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use model::{Canonical, Digest, RunId};
 use rustix::fs::FlockOperation;
-use serde::{Deserialize, Serialize};
 
-use crate::chain::{Fault, FaultReason};
 use crate::folder::{PrivateFolder, StorageError};
 use crate::journal::origin;
-use crate::key::{PublicKey, RunSigner};
-use crate::limits::{
-    CHECKPOINT_LINE_BYTES_MAX, LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX, OPEN_RUNS_MAX,
-};
-use crate::lines::{Pair, PairError, PairReader, Step, Tail};
-use crate::note::{Checkpoint, Note, NoteError, checkpoint_line};
+use crate::key::RunSigner;
+use crate::ledger_line::{LedgerEvent, LedgerRecord, ORIGIN, Seal, apply, check, parse};
+use crate::ledger_read::{LedgerReport, read_ledger};
+use crate::limits::{CHECKPOINT_LINE_BYTES_MAX, LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
+use crate::lines::{Pair, Tail};
+use crate::note::{Checkpoint, checkpoint_line};
 use crate::record::{RECORD_VERSION, now};
 use crate::tree::{self, CompactRange};
-use crate::verify::Verdict;
 use crate::writer::lock;
 
 /// Largest pair of a ledger, and so its largest torn tail.
 const PAIR_BYTES_MAX: usize = LEDGER_LINE_BYTES_MAX + CHECKPOINT_LINE_BYTES_MAX + 2;
-const ORIGIN: &str = "ledger";
-
-/// What a ledger line says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", deny_unknown_fields)]
-pub enum LedgerEvent {
-    /// The run's journal is durable up to this head; its first effect comes later.
-    RunStarted { run: RunId, checkpoint: Checkpoint },
-    /// The run's terminal record is the last one under this head.
-    RunEnded { run: RunId, checkpoint: Checkpoint },
-    /// The run's owner is dead; this is what it left.
-    RunSealed(Seal),
-}
-
-/// What a dead run left.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Seal {
-    pub run: RunId,
-    pub checkpoint: Checkpoint,
-    pub verdict: Verdict,
-    pub file_bytes: u64,
-    pub file_sha256: Digest,
-}
-
-/// One line of the ledger, before its checkpoint.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LedgerRecord {
-    v: u64,
-    seq: u64,
-    time: String,
-    /// An unfinished write that was cut away before this line.
-    torn: Option<Tail>,
-    /// The tree before this line.
-    range: Vec<Digest>,
-    /// The runs without an end after this line.
-    open: Vec<RunId>,
-    event: LedgerEvent,
-}
-
-/// What the ledger knows of one run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LedgerRun {
-    pub run: RunId,
-    /// When the run's line was written, by the writer's clock.
-    pub time: String,
-    pub started: Checkpoint,
-    pub ended: Option<Checkpoint>,
-    pub sealed: Option<Checkpoint>,
-}
 
 /// Why the ledger could not be used.
 #[derive(Debug)]
@@ -424,216 +369,5 @@ fn is_first_attempt(window: &[u8]) -> bool {
     match window.iter().position(|byte| *byte == b'\n') {
         None => true,
         Some(at) => window.get(..at).is_some_and(|line| parse(line).is_ok()),
-    }
-}
-
-fn parse(line: &[u8]) -> Result<LedgerRecord, FaultReason> {
-    let record: LedgerRecord = serde_json::from_slice(line)
-        .map_err(|error| FaultReason::Record(format!("not a ledger line: {error}")))?;
-    match record.v {
-        RECORD_VERSION => Ok(record),
-        other => Err(FaultReason::Record(format!(
-            "the line has version {other}; this program knows {RECORD_VERSION}"
-        ))),
-    }
-}
-
-/// Changes the open set as a line says.
-fn apply(open: &mut Vec<RunId>, event: &LedgerEvent) -> Result<(), LedgerError> {
-    let (run, starts) = match event {
-        LedgerEvent::RunStarted { run, .. } => (*run, true),
-        LedgerEvent::RunEnded { run, .. } => (*run, false),
-        LedgerEvent::RunSealed(seal) => (seal.run, false),
-    };
-    match (open.iter().position(|other| *other == run), starts) {
-        (Some(_), true) => return Err(LedgerError::AlreadyOpen { run }),
-        (None, true) if open.len() >= OPEN_RUNS_MAX => {
-            return Err(LedgerError::TooManyOpenRuns { max: OPEN_RUNS_MAX });
-        }
-        (None, true) => open.push(run),
-        (Some(at), false) => {
-            open.remove(at);
-        }
-        (None, false) => return Err(LedgerError::NotOpen { run }),
-    }
-    Ok(())
-}
-
-struct CheckedLine {
-    record: LedgerRecord,
-    /// The tree after the line.
-    range: CompactRange,
-}
-
-/// Checks one pair of a ledger by itself: its form, its range against its root, its signature.
-fn check(pair: &Pair, key: Option<&PublicKey>) -> Result<CheckedLine, FaultReason> {
-    let record: LedgerRecord = serde_json::from_slice(&pair.record)
-        .map_err(|error| FaultReason::Record(format!("not a ledger line: {error}")))?;
-    if record.v != RECORD_VERSION {
-        let text = format!(
-            "the line has version {}; known is {RECORD_VERSION}",
-            record.v
-        );
-        return Err(FaultReason::Record(text));
-    }
-    let mut range = CompactRange::from_parts(record.seq, record.range.clone())
-        .ok_or_else(|| FaultReason::Record("its range does not fit its number".to_owned()))?;
-    range.push(tree::leaf(&pair.record));
-    let note = Note::parse(&pair.checkpoint).map_err(FaultReason::Checkpoint)?;
-    match (key, note.signed_by()) {
-        (Some(key), _) => note.verify(key).map_err(FaultReason::Checkpoint)?,
-        (None, None) => return Err(FaultReason::Checkpoint(NoteError::Unsigned)),
-        (None, Some(_)) => {}
-    }
-    let name = note.signed_by().unwrap_or_default();
-    let expected = format!(
-        "{}/{ORIGIN}",
-        name.split_once('+').map_or("", |(name, _)| name)
-    );
-    if note.origin != expected {
-        return Err(FaultReason::Origin {
-            expected,
-            found: note.origin,
-        });
-    }
-    let (expected, found) = (range.size(), note.checkpoint.size);
-    if expected != found {
-        return Err(FaultReason::TreeSize { expected, found });
-    }
-    match note.checkpoint.root == range.root() {
-        true => Ok(CheckedLine { record, range }),
-        false => Err(FaultReason::Root),
-    }
-}
-
-/// What a whole ledger says, and whether it may be believed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LedgerReport {
-    /// Oldest first; up to the fault, if there is one.
-    pub runs: Vec<LedgerRun>,
-    pub records: u64,
-    pub checkpoint: Checkpoint,
-    pub fault: Option<Fault>,
-    /// A write that did not finish; the next line will name it.
-    pub tail: Option<Tail>,
-}
-
-impl Default for LedgerReport {
-    fn default() -> Self {
-        let checkpoint = Checkpoint {
-            size: 0,
-            root: CompactRange::default().root(),
-        };
-        Self {
-            runs: Vec::new(),
-            records: 0,
-            checkpoint,
-            fault: None,
-            tail: None,
-        }
-    }
-}
-
-/// Reads a whole ledger and checks every line. Without a key no signature is checked.
-///
-/// # Errors
-/// Only the reader's own.
-pub fn read_ledger(reader: impl Read, key: Option<&PublicKey>) -> io::Result<LedgerReport> {
-    let mut pairs = PairReader::new(reader, LEDGER_LINE_BYTES_MAX, LEDGER_BYTES_MAX);
-    let mut reading = Reading::default();
-    loop {
-        let line = pairs.next_line();
-        let fault = match pairs.step() {
-            Ok(Step::Pair(pair)) => match reading.accept(&pair, key) {
-                Ok(()) => continue,
-                Err(reason) => Fault { line, reason },
-            },
-            Ok(Step::End(tail)) => return Ok(reading.report(None, tail)),
-            Err(PairError::Io(error)) => return Err(error),
-            Err(error) => Fault {
-                line,
-                reason: FaultReason::Size(error.to_string()),
-            },
-        };
-        return Ok(reading.report(Some(fault), None));
-    }
-}
-
-/// The ledger up to some line.
-#[derive(Default)]
-struct Reading {
-    range: CompactRange,
-    open: Vec<RunId>,
-    runs: BTreeMap<u64, LedgerRun>,
-    by_run: BTreeMap<RunId, u64>,
-}
-
-impl Reading {
-    fn accept(&mut self, pair: &Pair, key: Option<&PublicKey>) -> Result<(), FaultReason> {
-        let CheckedLine { record, range } = check(pair, key)?;
-        let (expected, found) = (self.range.size(), record.seq);
-        if expected != found {
-            return Err(FaultReason::Sequence { expected, found });
-        }
-        if record.range != self.range.roots() {
-            return Err(FaultReason::Root);
-        }
-        apply(&mut self.open, &record.event)
-            .map_err(|error| FaultReason::Record(error.to_string()))?;
-        if self.open != record.open {
-            return Err(FaultReason::Record(
-                "its set of open runs is not the real one".to_owned(),
-            ));
-        }
-        match record.event {
-            LedgerEvent::RunStarted {
-                run,
-                checkpoint: started,
-            } => {
-                if self.by_run.insert(run, record.seq).is_some() {
-                    return Err(FaultReason::StartedAgain);
-                }
-                let time = record.time;
-                let known = LedgerRun {
-                    run,
-                    time,
-                    started,
-                    ended: None,
-                    sealed: None,
-                };
-                self.runs.insert(record.seq, known);
-            }
-            LedgerEvent::RunEnded { run, checkpoint } => {
-                if let Some(known) = self.run(run) {
-                    known.ended = Some(checkpoint);
-                }
-            }
-            LedgerEvent::RunSealed(seal) => {
-                if let Some(known) = self.run(seal.run) {
-                    known.sealed = Some(seal.checkpoint);
-                }
-            }
-        }
-        self.range = range;
-        Ok(())
-    }
-
-    fn run(&mut self, run: RunId) -> Option<&mut LedgerRun> {
-        self.runs.get_mut(self.by_run.get(&run)?)
-    }
-
-    fn report(self, fault: Option<Fault>, tail: Option<Tail>) -> LedgerReport {
-        let checkpoint = Checkpoint {
-            size: self.range.size(),
-            root: self.range.root(),
-        };
-        let runs = self.runs.into_values().collect();
-        LedgerReport {
-            runs,
-            records: checkpoint.size,
-            checkpoint,
-            fault,
-            tail,
-        }
     }
 }

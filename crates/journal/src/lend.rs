@@ -2,11 +2,12 @@
 
 use model::{Digest, RunId};
 
+use crate::error::JournalError;
 use crate::event::{
     CallSettled, CreatedFile, FilePublicationFinished, FilePublicationPrepared, OutcomeStatus,
     RunEnded,
 };
-use crate::journal::{Journal, JournalError, Recorded};
+use crate::journal::{Journal, Recorded};
 
 /// The journal as one call has it, from before its dispatch to its outcome.
 ///

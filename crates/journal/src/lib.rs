@@ -3,11 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod error;
 mod event;
 mod folder;
 mod journal;
 mod key;
 mod ledger;
+mod ledger_line;
+mod ledger_read;
 mod lend;
 pub mod limits;
 mod lines;
@@ -15,11 +18,13 @@ mod note;
 mod read;
 mod record;
 mod run_files;
+mod state;
 mod tree;
 mod verify;
 mod writer;
 
 pub use chain::{Fault, FaultReason};
+pub use error::JournalError;
 pub use event::{
     ApprovalFact, CallDispatching, CallRefused, CallSettled, CallWithdrawn, CandidateIdentity,
     Client, CreatedFile, Custom, Event, FieldError, FileIdentity, FilePublicationFinished,
@@ -27,9 +32,11 @@ pub use event::{
     Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact, shortened,
 };
 pub use folder::StorageError;
-pub use journal::{Journal, JournalError, Recorded};
+pub use journal::{Journal, Recorded};
 pub use key::{KeyError, ProjectKey, PublicKey, PublicKeyError, RunSigner};
-pub use ledger::{Ledger, LedgerError, LedgerEvent, LedgerReport, LedgerRun, Seal, read_ledger};
+pub use ledger::{Ledger, LedgerError};
+pub use ledger_line::{LedgerEvent, Seal};
+pub use ledger_read::{LedgerReport, LedgerRun, read_ledger};
 pub use lend::CallJournal;
 pub use lines::Tail;
 pub use note::{Checkpoint, NoteError};

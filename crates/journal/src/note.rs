@@ -207,3 +207,62 @@ fn exact_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
 pub(crate) fn hex4(bytes: [u8; 4]) -> String {
     format!("{:08x}", u32::from_be_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::ProjectKey;
+    use crate::tree::{CompactRange, leaf};
+
+    /// Made with another Ed25519 implementation from the seed of 32 bytes 0x01.
+    const LINE: &str = "{\"checkpoint\":\"symbi.local/34750f98bd59fcfc/\
+        01890000-0000-7000-8000-000000000000\\n1\\nYJ9uNtJAVYUYjVz9dh9AfHzEan0/MUyIJwRp3eMV/NE=\\n\
+        \\n\u{2014} symbi.local/34750f98bd59fcfc j70LK+JbPqlEzhkAxN/aWoTc3+GeMMT2UgBNDbbMoer8xRl\
+        G0LCs39z5e/+Ad42OPbbnbqc0/MR041zaEMEpZ2lTzQM=\\n\"}";
+    const VKEY: &str =
+        "symbi.local/34750f98bd59fcfc+8fbd0b2b+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
+
+    #[test]
+    fn a_checkpoint_line_matches_a_vector_made_by_hand() {
+        let key = ProjectKey::from_seed(&[1; 32]);
+        assert_eq!(key.vkey(), VKEY);
+        let mut range = CompactRange::default();
+        range.push(leaf(b"abc"));
+        let head = Checkpoint {
+            size: 1,
+            root: range.root(),
+        };
+        let origin = format!(
+            "{}/01890000-0000-7000-8000-000000000000",
+            key.public().name()
+        );
+        assert_eq!(checkpoint_line(&origin, &head, Some(&key.signer())), LINE);
+        let note = Note::parse(LINE.as_bytes()).unwrap();
+        assert_eq!(
+            (note.checkpoint, note.origin.as_str()),
+            (head, origin.as_str())
+        );
+        assert_eq!(note.verify(key.public()), Ok(()));
+        assert_eq!(note.verify(&PublicKey::parse(VKEY).unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn a_line_has_one_spelling() {
+        for (from, to) in [
+            ("{\"", "{ \""),
+            ("\\n1\\n", "\\n+1\\n"),
+            ("\\n1\\n", "\\n1\\n\\n"),
+            ("\\n1\\n", "\\n\\u0031\\n"),
+            ("NE=", "NF="),
+            ("QM=", "QN="),
+            ("\u{2014}", "\\u2014"),
+            ("\u{2014}", "-"),
+            ("=\\n\"}", "=\\n\u{2014} a b\\n\"}"),
+            ("=\\n\"}", "=\"}"),
+        ] {
+            let line = LINE.replacen(from, to, 1);
+            assert_ne!(line, LINE, "{from}");
+            assert!(Note::parse(line.as_bytes()).is_err(), "{from} to {to}");
+        }
+    }
+}

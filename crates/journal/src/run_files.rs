@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use model::{Digest, RunId};
 
+use crate::error::JournalError;
 use crate::folder::StorageError;
-use crate::journal::{Journal, JournalError};
+use crate::journal::Journal;
 use crate::key::ProjectKey;
-use crate::ledger::{Ledger, LedgerError, Seal};
+use crate::ledger::{Ledger, LedgerError};
+use crate::ledger_line::Seal;
 use crate::note::Checkpoint;
 use crate::tree::CompactRange;
 use crate::verify::{Verdict, VerifyOptions, verify_file};

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::{Chain, CheckedPair, Fault, FaultReason, check_pair};
 use crate::key::PublicKey;
-use crate::ledger::LedgerRun;
+use crate::ledger_read::LedgerRun;
 use crate::limits::{
     JOURNAL_BYTES_MAX, RECORD_BYTES_MAX, VERIFY_CHUNK_BYTES_MAX, VERIFY_CHUNK_RECORDS_MAX,
     VERIFY_THREADS_MAX,

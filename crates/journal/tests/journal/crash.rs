@@ -3,6 +3,90 @@
 use crate::support::*;
 use journal::*;
 use model::RunId;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const KILLS: u64 = 25;
+const CHILD_FOLDER: &str = "JOURNAL_TEST_CHILD_FOLDER";
+
+/// Not a test: the process that the next one kills. Prints each acknowledged number.
+#[test]
+fn writer_that_is_killed() {
+    let Ok(state) = std::env::var(CHILD_FOLDER) else {
+        return;
+    };
+    let files = RunFiles::create(state.as_ref(), RunId::new(), "operator", &key(1));
+    let mut files = files.unwrap();
+    let mut out = std::io::stderr();
+    writeln!(out, "run {}", files.journal().run()).unwrap();
+    let first = files.journal().record(started()).unwrap();
+    files.started().unwrap();
+    writeln!(out, "seq {}", first.seq()).unwrap();
+    loop {
+        let seq = files.journal().record(custom()).unwrap().seq();
+        writeln!(out, "seq {seq}").unwrap();
+    }
+}
+
+#[test]
+fn a_killed_writer_loses_nothing_that_it_acknowledged() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(".symbiont");
+    let key = key(1);
+    for kill in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::writer_that_is_killed", "--nocapture"])
+            .env(CHILD_FOLDER, &state)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut run = None;
+        let mut acknowledged = None;
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // Kill at another moment each time: after some number, then a little later.
+        for line in lines.by_ref() {
+            let line = line.unwrap();
+            if let Some(id) = line.strip_prefix("run ") {
+                run = Some(id.parse::<RunId>().unwrap());
+            }
+            if let Some(seq) = line.strip_prefix("seq ") {
+                acknowledged = Some(seq.parse::<u64>().unwrap());
+            }
+            if acknowledged.is_some_and(|seq| seq >= kill % 5) {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_micros(kill * 377 % 4000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in lines.map_while(Result::ok) {
+            if let Some(seq) = line.strip_prefix("seq ") {
+                acknowledged = seq.parse().ok().or(acknowledged);
+            }
+        }
+        let run = run.unwrap();
+        let with_run = VerifyOptions {
+            run: Some(run),
+            ..options(&key)
+        };
+        let report = verify_file(&journal_path(&state, run), &with_run).unwrap();
+        assert_eq!(report.verdict, Verdict::Unterminated, "{report:?}");
+        assert!(
+            report.records > acknowledged.unwrap(),
+            "{report:?}, {acknowledged:?}"
+        );
+    }
+    // Every killed run but the last is sealed by the start after it.
+    let ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();
+    let known = ledger.runs().unwrap();
+    assert_eq!((known.runs.len() as u64, &known.fault), (KILLS, &None));
+    assert_eq!(
+        known.runs.iter().filter(|run| run.sealed.is_none()).count(),
+        1
+    );
+}
 
 #[test]
 fn after_a_failure_at_any_step_nothing_more_is_recorded_and_no_acknowledged_record_is_lost() {

@@ -8,8 +8,10 @@
 )]
 
 mod crash;
+mod histories;
 mod keys;
 mod ledger;
+
 mod order;
 mod python;
 mod room;
