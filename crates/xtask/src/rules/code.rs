@@ -83,7 +83,9 @@ fn skipped(source: &Source, line: &Line) -> Found {
     let is_child = text.contains("\"the child of the test ") && text.ends_with(", which runs it");
     (!needs && !is_child).then(|| {
         let what = "an ignored test that does not say how it runs".to_owned();
-        (what, "write `#[ignore = \"needs …: run ./test\"]`")
+        let remedy = "write `#[ignore = \"needs …: run ./test\"]`, or, for a child process, \
+                      `\"the child of the test …, which runs it\"`";
+        (what, remedy)
     })
 }
 
