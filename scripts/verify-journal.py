@@ -226,7 +226,8 @@ class Note:
         note = value["checkpoint"]
         if not isinstance(note, str):
             raise bad("not a checkpoint line")
-        if ('{"checkpoint":"%s"}' % note.replace("\n", "\\n")).encode() != line:
+        spelled = '{"checkpoint":"%s"}' % note.replace("\n", "\\n")
+        if spelled.encode("utf-8", "surrogatepass") != line:
             raise bad("not a checkpoint line in its one spelling")
         head, blank, signatures = note.partition("\n\n")
         lines = head.split("\n")

@@ -70,14 +70,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         public_key: Some(key.public().clone()),
         ..VerifyOptions::default()
     };
-    let start = Instant::now();
+    let (start, used) = (Instant::now(), cpu());
     let report = verify_run(bytes.as_slice(), &options)?;
-    let rate = f64::from(u32::try_from(report.records)?) / start.elapsed().as_secs_f64();
-    println!(
-        "verify, every checkpoint: {rate:.0} records a second ({})",
-        report.verdict
-    );
+    let records = f64::from(u32::try_from(report.records)?);
+    let rate = records / start.elapsed().as_secs_f64();
+    let each = (cpu() - used) * 1e6 / records;
+    println!("verify, every checkpoint: {rate:.0} records a second, {each:.1} us of CPU each");
+    println!("verdict: {}", report.verdict);
     Ok(())
+}
+
+/// CPU time of this process so far, in seconds.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let nanoseconds = i32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::from_secs(time.tv_sec.unsigned_abs()).as_secs_f64() + f64::from(nanoseconds) / 1e9
 }
 
 fn median(took: &[Duration], from: usize) -> Duration {

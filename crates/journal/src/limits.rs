@@ -64,7 +64,9 @@ pub const CALL_RESERVED_BYTES: u64 = (PUBLICATION_PREPARED_BYTES_MAX
     + CALL_SETTLED_BYTES_MAX) as u64;
 
 /// Blocks that a journal file asks for ahead of its end.
-pub const PREALLOCATED_BYTES: u64 = 256 << 10;
+pub const PREALLOCATED_BYTES: u64 = 1 << 20;
+/// It asks for more when fewer than these are left.
+pub const PREALLOCATED_BYTES_MIN: u64 = PREALLOCATED_BYTES / 2;
 
 /// Most runs without an end that one ledger carries.
 pub const OPEN_RUNS_MAX: usize = 256;
@@ -97,6 +99,8 @@ const _: () = assert!(
         + POLICIES_MAX * (ESCAPE * (NAME_BYTES_MAX + 2 * NOTE_TEXT_BYTES_MAX) + 64)
         < RECORD_BYTES_MAX
 );
+// A disk that fills up after a pre-effect record still takes what must follow it.
+const _: () = assert!(CALL_RESERVED_BYTES + RUN_ENDED_BYTES_MAX as u64 <= PREALLOCATED_BYTES_MIN);
 const _: () = assert!(TOOL_NAME_BYTES_MAX <= TOOL_TEXT_BYTES_MAX);
 // The widest open set, the deepest range and one event fit into a ledger line.
 const _: () = assert!(OPEN_RUNS_MAX * 48 + 64 * 72 + 4096 < LEDGER_LINE_BYTES_MAX);

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use model::{Digest, RunId};
+use rustix::io::Errno;
 
 use crate::error::JournalError;
 use crate::folder::StorageError;
@@ -174,11 +175,19 @@ fn seal_dead_runs(
                 file_bytes: report.file_bytes,
                 file_sha256: report.file_sha256,
             }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => seals.push(gone(run)),
+            // Gone, or something else stands in its place: the run is not there either way.
+            Err(error) if is_no_journal(&error) => seals.push(gone(run)),
             Err(source) => return Err(RunFilesError::Seal { path, source }),
         }
     }
     ledger.seal(seals).map_err(RunFilesError::Ledger)
+}
+
+fn is_no_journal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+    ) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// The seal of a run whose file is not there.

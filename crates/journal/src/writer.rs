@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::folder::{PrivateFolder, StorageError};
 use crate::limits::{
     APPEND_BYTES_MAX, JOURNAL_BYTES_MAX, LOCK_RETRY_MS, LOCK_WAIT_MS_MAX, PREALLOCATED_BYTES,
+    PREALLOCATED_BYTES_MIN,
 };
 
 /// What survives when [`JournalWriter::make_durable`] has returned.
@@ -161,6 +162,20 @@ impl ProtectedJournal {
         })
     }
 
+    /// Asks for blocks ahead of `end`. A refusal counts only where the next bytes need them.
+    fn extend(&mut self, end: u64) -> io::Result<()> {
+        if end.saturating_add(PREALLOCATED_BYTES_MIN) > self.allocated
+            && self.allocated < JOURNAL_BYTES_MAX
+        {
+            match allocate(&self.file, end) {
+                Ok(allocated) => self.allocated = allocated,
+                Err(_) if end <= self.allocated => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     fn check_unchanged(&self) -> io::Result<()> {
         match Seen::of(&self.file)? == self.seen {
             true => Ok(()),
@@ -181,9 +196,7 @@ impl JournalWriter for ProtectedJournal {
         check_room(self.seen.size, bytes.len())?;
         self.check_unchanged()?;
         let end = self.seen.size + bytes.len() as u64;
-        if end > self.allocated {
-            self.allocated = allocate(&self.file, end)?;
-        }
+        self.extend(end)?;
         let written = self.file.write(bytes)?;
         if written != bytes.len() {
             return Err(io::Error::new(

@@ -250,7 +250,16 @@ fn a_run_that_was_killed_is_sealed_by_the_next_start_and_a_later_cut_shows() {
 }
 
 #[test]
-fn a_run_whose_file_is_gone_is_sealed_as_such_and_does_not_stop_the_next() {
+fn a_run_whose_file_is_gone_or_replaced_is_sealed_as_such_and_does_not_stop_the_next() {
+    let replacements: [fn(&Path); 3] = [
+        |_| {},
+        |path| fs::create_dir(path).unwrap(),
+        |path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap(),
+    ];
+    replacements.into_iter().for_each(seals_without_its_file);
+}
+
+fn seals_without_its_file(replace: fn(&Path)) {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join(".symbiont");
     let key = key(1);
@@ -258,6 +267,7 @@ fn a_run_whose_file_is_gone_is_sealed_as_such_and_does_not_stop_the_next() {
     let _ = files.journal().record(started()).unwrap();
     files.started().unwrap();
     fs::remove_file(files.path()).unwrap();
+    replace(files.path());
     drop(files);
     let _next = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
     let ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();

@@ -82,6 +82,11 @@ fn both_verifiers_agree_on_good_cut_and_changed_journals() {
         small_run(&self::key(2), run),
         small_run(&key, RunId::new()),
         [good.as_slice(), b"x"].concat(),
+        [lines[0], b"{\"checkpoint\":\"\\ud800\"}\n"].concat(),
+        [lines[0], b"{\"checkpoint\":7}\n"].concat(),
+        b"{\"v\":1}\n[]\n".to_vec(),
+        [b"[".repeat(100_000).as_slice(), b"\n{}\n"].concat(),
+        [b"9".repeat(100_000).as_slice(), b"\n{}\n"].concat(),
         vec![b'a'; (1 << 20) + 2],
     ];
     cases.extend((0..10).map(|n| good[..n * good.len() / 10].to_vec()));
