@@ -183,6 +183,31 @@ impl Envelope {
         }
     }
 
+    /// The envelope with so much of its streams that its JSON has at most `max` bytes.
+    #[must_use]
+    pub fn fitting(mut self, max: usize) -> Self {
+        if self.to_json().len() <= max {
+            return self;
+        }
+        self.output_truncated = true;
+        let results = self.results.take().map(|results| match results {
+            Value::String(text) => text,
+            value => value.to_string(),
+        });
+        let stderr = std::mem::take(&mut self.stderr);
+        let mut room = max;
+        while room > 0 {
+            room /= 2;
+            self.results = results.as_deref().map(|it| Value::String(cut_to(it, room)));
+            self.stderr = cut_to(&stderr, room / 4);
+            if self.to_json().len() <= max {
+                return self;
+            }
+        }
+        self.argv = Vec::new();
+        self
+    }
+
     /// Whether an MCP client is told `isError`.
     #[must_use]
     pub fn is_error(&self) -> bool {
@@ -219,6 +244,15 @@ fn shown(bytes: &[u8]) -> (String, bool) {
     )
 }
 
+fn cut_to(text: &str, room: usize) -> String {
+    if text.len() <= room {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(room);
+    let head = text.get(..end).unwrap_or_default();
+    format!("{head}\n[{} more bytes are not shown]", text.len() - end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +269,25 @@ mod tests {
     fn a_cut_never_splits_a_character() {
         let (text, _) = shown("é".repeat(SHOWN_BYTES_MAX).as_bytes());
         assert!(!text.contains('\u{fffd}'));
+    }
+
+    #[test]
+    fn an_envelope_fits_its_frame_and_stays_json() {
+        let mut envelope = Envelope::empty("succeeded", "t", RunId::new(), String::new());
+        envelope.results = Some(serde_json::json!({"rows": "\"".repeat(40_000)}));
+        envelope.stderr = "\u{1}".repeat(40_000);
+        let whole = envelope.to_json().len();
+        assert_eq!(envelope.clone().fitting(whole), envelope);
+        let cut = envelope.fitting(whole - 1);
+        assert!(cut.output_truncated && cut.to_json().len() < whole);
+        let cut = cut.fitting(64 << 10).to_json();
+        assert!(cut.len() <= 64 << 10);
+        let read: Value = serde_json::from_str(&cut).unwrap();
+        assert!(
+            read["results"]
+                .as_str()
+                .unwrap()
+                .ends_with("more bytes are not shown]")
+        );
     }
 }

@@ -1,6 +1,10 @@
 //! Joins the parts: sessions, the executor of manifests, the broker and the inference proxy.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::result_large_err,
+    reason = "a refusal is an answer that is made at most once a call, and is read field by field"
+)]
 
 pub mod cli_executor;
 pub mod clock;

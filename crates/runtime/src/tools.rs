@@ -107,22 +107,24 @@ impl ToolExecutor {
         self
     }
 
-    fn prepare_command(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {
-        let name = call.tool().to_owned();
-        let advertised = self
+    fn advertised(&self, name: &str) -> Option<&Contract> {
+        let tool = self
             .definitions
             .iter()
-            .any(|tool| tool.name.as_str() == name);
-        let contract = ToolName::new(name.as_str()).ok().filter(|_| advertised);
-        let Some(contract) = contract.and_then(|name| self.contracts.get(&name)) else {
-            let known: Vec<&str> = self
-                .definitions
-                .iter()
-                .map(|tool| tool.name.as_str())
-                .collect();
-            let advice = format!("the tools of this session are: {}", known.join(", "));
-            let refusal = call.refuse(RefusalKind::Invalid, "there is no such tool");
-            return Err(refusal.advice(advice));
+            .find(|it| it.name.as_str() == name)?;
+        self.contracts.get(&tool.name)
+    }
+
+    fn unknown(&self, call: ProposedCall) -> Refusal {
+        let known = self.definitions.iter().map(|tool| tool.name.as_str());
+        let known = known.collect::<Vec<_>>().join(", ");
+        let refusal = call.refuse(RefusalKind::Invalid, "there is no such tool");
+        refusal.advice(format!("the tools of this session are: {known}"))
+    }
+
+    fn prepare_command(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {
+        let Some(contract) = self.advertised(call.tool()) else {
+            return Err(self.unknown(call));
         };
         let bound = match contract.bind(call.arguments()) {
             Ok(bound) => bound,
@@ -145,6 +147,7 @@ impl ToolExecutor {
             Ok(plan) => plan,
             Err(refusal) => return Err(call.refuse(RefusalKind::Invalid, &refusal.to_string())),
         };
+        let notes = notes(&bound);
         let descriptor = CommandDescriptor {
             tool: contract.name().clone(),
             version: contract.version().to_owned(),
@@ -165,14 +168,6 @@ impl ToolExecutor {
                 filesystem: plan.filesystem,
             },
         };
-        let notes = bound
-            .clamped
-            .iter()
-            .map(|clamp| {
-                let note = format!("{} was asked, {} is used", clamp.asked, clamp.used);
-                (clamp.argument.to_string(), note)
-            })
-            .collect();
         call.prepared(PreparedWork {
             time_limit: Some(Duration::from_millis(
                 descriptor.boundary.limits.time_ms.value,
@@ -334,6 +329,15 @@ fn definition(contract: &Contract) -> ToolDefinition {
         input_schema: definition.input_schema,
         read_only: definition.read_only_hint,
     }
+}
+
+/// What the caller is told of values that were clamped.
+fn notes(bound: &BoundCall) -> BTreeMap<String, String> {
+    let note = |it: &toolclad::Clamped| format!("{} was asked, {} is used", it.asked, it.used);
+    let clamped = bound.clamped.iter();
+    clamped
+        .map(|it| (it.argument.to_string(), note(it)))
+        .collect()
 }
 
 fn file_request(contract: &Contract, bound: &BoundCall) -> FileRequest {

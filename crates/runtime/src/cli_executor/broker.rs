@@ -10,11 +10,14 @@ use mcp::{ConnectionLimits, ServerInfo, Tool};
 use model::{OutputFormat, RunId};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use worker::CommandBoundary;
 
+use crate::cli_executor::boundary::{self, BoundaryRefused};
 use crate::cli_executor::channel::{
     ADAPTER_PORT, Channel, ChannelError, adapter_in_worker, bridge_in_worker, broker_in_worker,
     inference_in_worker,
 };
+use crate::cli_executor::completion::WindUp;
 use crate::cli_executor::connection::{self, Desk};
 use crate::cli_executor::inference::{ProtectedInference, Proxy};
 use crate::cli_executor::listener::{Accepted, Listeners};
@@ -97,11 +100,14 @@ impl McpToolBroker {
             None => None,
         };
         let desk = desk(&session, run, tools);
-        let proxy = inference.map(|inference| Arc::new(inference.serve_for(session.clone())));
+        let provider = inference.map(|inference| {
+            let (proxy, wound_up) = inference.serve_for(session.clone());
+            (Arc::new(proxy), wound_up)
+        });
         let (closing, closed) = oneshot::channel();
         let path = channel.path().to_owned();
         let listeners = Listeners::new(broker_socket, inference_socket);
-        tokio::spawn(own(listeners, desk, proxy, channel, closed));
+        tokio::spawn(own(listeners, desk, provider, channel, closed));
         Ok(Self {
             session,
             channel: path,
@@ -119,6 +125,16 @@ impl McpToolBroker {
     #[must_use]
     pub fn channel(&self) -> &Path {
         &self.channel
+    }
+
+    /// The profile of the agent's worker, from the boundary that the operator chose: the same
+    /// isolation and limits, no network, no files, a scratch `/workspace`. The channel, read-only,
+    /// is its one mount; the launch adds it.
+    ///
+    /// # Errors
+    /// [`BoundaryRefused`] for a tier that cannot contain an agent; nothing falls back.
+    pub fn child_boundary(operator: &CommandBoundary) -> Result<CommandBoundary, BoundaryRefused> {
+        boundary::of_agent(operator)
     }
 
     /// Configuration of the agent's MCP client, as `mcpServers` JSON.
@@ -184,34 +200,32 @@ fn desk(session: &GovernedToolSession, run: RunId, tools: &BrokerTools) -> Desk 
     }
 }
 
+type Provider = (Arc<Proxy>, WindUp);
+type Closed = oneshot::Receiver<oneshot::Sender<Result<(), EndCause>>>;
+
 /// The broker's own task: it outlives its handle.
 async fn own(
     mut listeners: Listeners,
     desk: Desk,
-    proxy: Option<Arc<Proxy>>,
+    provider: Option<Provider>,
     channel: Channel,
-    mut closed: oneshot::Receiver<oneshot::Sender<Result<(), EndCause>>>,
+    mut closed: Closed,
 ) {
-    let mut connections = JoinSet::new();
+    let (proxy, wound_up) = provider.unzip();
+    let (mut clients, mut requests) = (JoinSet::new(), JoinSet::new());
     let mut number: u64 = 0;
     let mut accepting = true;
     let reply = loop {
-        let next = async {
-            if accepting {
-                listeners.accept().await
-            } else {
-                std::future::pending().await
-            }
-        };
         tokio::select! {
             reply = &mut closed => break reply.ok(),
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = next => match accepted {
+            Some(_) = clients.join_next() => {}
+            Some(_) = requests.join_next() => {}
+            accepted = listeners.accept(), if accepting => match accepted {
                 None => accepting = false,
                 Some(Accepted::Broker(stream, place)) => {
                     number += 1;
                     let (desk, number) = (desk.clone(), number);
-                    connections.spawn(async move {
+                    clients.spawn(async move {
                         let (reader, writer) = stream.into_split();
                         let limits = ConnectionLimits::broker();
                         connection::serve(&desk, number, limits, reader, writer).await;
@@ -220,7 +234,7 @@ async fn own(
                 }
                 Some(Accepted::Inference(stream, place)) => {
                     if let Some(proxy) = proxy.clone() {
-                        connections.spawn(async move {
+                        requests.spawn(async move {
                             proxy.serve(stream).await;
                             drop(place);
                         });
@@ -230,11 +244,17 @@ async fn own(
         }
     };
     drop(listeners);
+    // Provider requests first: their completion must come before the terminal record.
+    requests.shutdown().await;
+    drop(proxy);
+    if let Some(wound_up) = wound_up {
+        wound_up.finished().await;
+    }
     if reply.is_none() {
         desk.session.cancel();
     }
     let ended = desk.session.clone().close().await;
-    connections.shutdown().await;
+    clients.shutdown().await;
     drop(channel);
     if let Some(reply) = reply {
         let _ = reply.send(ended);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use governance::{BrokerToolCall, EndCause};
-use mcp::limits::SESSION_TRAFFIC_BYTES_MAX;
+use mcp::limits::{SESSION_TRAFFIC_BYTES_MAX, TEXT_BYTES_MAX};
 use mcp::{Connection, EndReason, IncomingCall, Output, ServerInfo, Ticket, Tool, ToolResult};
 use model::RunId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -108,7 +108,7 @@ impl Link<'_> {
                     }
                 }
                 read = read => match read {
-                    Read::Late => return ConnectionEnd::SlowFrame,
+                    Read::Late => return self.disconnect(ConnectionEnd::SlowFrame),
                     Read::Failed => return self.disconnect(ConnectionEnd::Io),
                     Read::Some(0) => {
                         self.machine.eof(&mut outputs);
@@ -132,7 +132,7 @@ impl Link<'_> {
                 }
             }
             if !self.count() {
-                end = ConnectionEnd::Traffic;
+                end = self.disconnect(ConnectionEnd::Traffic);
                 break;
             }
         }
@@ -262,7 +262,8 @@ fn began(bytes: &[u8], before: Option<Instant>) -> Option<Instant> {
 fn result(answer: Result<Answer, EndCause>, run: RunId, json: bool) -> ToolResult {
     match answer {
         Ok(answer) => {
-            let envelope = Envelope::of(&answer, run, crate::clock::now_rfc3339(), json);
+            let envelope = Envelope::of(&answer, run, crate::clock::now_rfc3339(), json)
+                .fitting(TEXT_BYTES_MAX);
             ToolResult {
                 text: envelope.to_json(),
                 structured: None,

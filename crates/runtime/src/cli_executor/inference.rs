@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use governance::EndCause;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_rustls::HttpsConnector;
@@ -19,19 +18,18 @@ use inference::{
     Admitted, AdmittedResponse, BaseUrl, Guard, Refusal, RefusalKind, ResponseGuard, Route, Terms,
     TermsError, admit_response, parse_route,
 };
-use journal::{InferenceCompleted, InferenceRequested, Journal, JournalError};
+use journal::{InferenceRequested, Journal};
 use model::{Digest, Redacted};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cli_executor::limits::{
-    FRAME_READ_MAX, PROVIDER_REQUEST_MAX, REQUEST_HEADERS_MAX, RESPONSE_PIECES_MAX,
-};
+use crate::cli_executor::completion::{OpenRequest, UnderWay, WindUp, refusal, wind_up};
+use crate::cli_executor::limits::{FRAME_READ_MAX, PROVIDER_REQUEST_MAX, REQUEST_HEADERS_MAX};
+use crate::cli_executor::relay::{Patience, Relay};
 use crate::session::GovernedToolSession;
 
 type Upstream = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-type Body = BoxBody<Bytes, Infallible>;
+type Answer = BoxBody<Bytes, Infallible>;
 
 /// What the trusted launcher gives the agent's inference channel. The agent can change the
 /// content of messages; it cannot change anything here.
@@ -112,8 +110,9 @@ impl ProtectedInference {
         })
     }
 
-    pub(crate) fn serve_for(self, session: GovernedToolSession) -> Proxy {
-        Proxy {
+    pub(crate) fn serve_for(self, session: GovernedToolSession) -> (Proxy, WindUp) {
+        let (under_way, wound_up) = wind_up();
+        let proxy = Proxy {
             base_url: self.base_url,
             credential: self.credential,
             guard: Mutex::new(self.guard),
@@ -121,7 +120,9 @@ impl ProtectedInference {
             journal: self.journal,
             upstream: self.upstream,
             session,
-        }
+            under_way,
+        };
+        (proxy, wound_up)
     }
 }
 
@@ -134,6 +135,7 @@ pub(crate) struct Proxy {
     journal: Journal,
     upstream: Upstream,
     session: GovernedToolSession,
+    under_way: UnderWay,
 }
 
 impl Proxy {
@@ -153,7 +155,7 @@ impl Proxy {
             .await;
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
         match self.forward(request).await {
             Ok(response) => response,
             Err(refusal) => refused(&refusal),
@@ -161,10 +163,7 @@ impl Proxy {
     }
 
     /// Check, record, send, check the answer, record.
-    async fn forward(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, Refusal> {
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
         let target = request
             .uri()
             .path_and_query()
@@ -176,18 +175,31 @@ impl Proxy {
         let headers = header_pairs(request.headers());
         let body = read_body(request.into_body()).await?;
         let admitted = self.lock_guard().admit(route, &headers, &body)?;
-        let open = self.record_request(&admitted).await?;
-        let until = Instant::now() + self.answer_timeout;
-        let sent = timeout_at(until, self.upstream.request(self.outgoing(&admitted)?)).await;
-        let response = match sent {
-            Err(_) => return Err(self.timed_out(open)),
+        let outgoing = self.outgoing(&admitted)?;
+        let event = requested(&admitted);
+        let open = OpenRequest::record(&self.journal, event, &self.under_way).await?;
+        let patience = Patience {
+            until: Instant::now() + self.answer_timeout,
+            timeout: self.answer_timeout,
+            session: self.session.clone(),
+        };
+        let response = match timeout_at(patience.until, self.upstream.request(outgoing)).await {
+            Err(_) => return Err(patience.exhausted(open)),
             Ok(Err(_)) => {
-                open.complete(0, None, Some("the provider could not be reached"))
-                    .await?;
-                return Err(refusal("the provider could not be reached"));
+                open.complete(0, None, Some(UNREACHABLE)).await?;
+                return Err(refusal(UNREACHABLE));
             }
             Ok(Ok(response)) => response,
         };
+        self.pass(response, open, patience).await
+    }
+
+    async fn pass(
+        &self,
+        response: Response<Incoming>,
+        open: OpenRequest,
+        patience: Patience,
+    ) -> Result<Response<Answer>, Refusal> {
         let status = response.status().as_u16();
         let head = match admit_response(status, &header_pairs(response.headers()), &self.credential)
         {
@@ -197,32 +209,23 @@ impl Proxy {
                 return Err(refusal);
             }
         };
-        let answer = ResponseGuard::new(RESPONSE_BYTES_MAX, &self.credential);
-        if head.event_stream {
-            Ok(self.stream(head, response.into_body(), answer, open, until))
+        let relay = Relay {
+            status,
+            body: response.into_body(),
+            guard: ResponseGuard::new(RESPONSE_BYTES_MAX, &self.credential),
+            open,
+            patience,
+        };
+        let body = if head.event_stream {
+            BodyExt::boxed(relay.stream())
         } else {
-            self.collect(head, response.into_body(), answer, open, until)
-                .await
-        }
+            full(relay.collect().await?)
+        };
+        Ok(with_head(&head, body))
     }
 
     fn lock_guard(&self) -> std::sync::MutexGuard<'_, Guard> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn record_request(self: &Arc<Self>, admitted: &Admitted) -> Result<OpenRequest, Refusal> {
-        let event = InferenceRequested {
-            request: admitted.number,
-            route: admitted.path.clone(),
-            body_sha256: Digest::of(&admitted.body),
-            body_bytes: admitted.body.len() as u64,
-            reserved_output_tokens: admitted.reserved_output_tokens,
-        };
-        record(&self.journal, event).await?;
-        Ok(OpenRequest {
-            journal: Some(self.journal.clone()),
-            number: admitted.number,
-        })
     }
 
     fn outgoing(&self, admitted: &Admitted) -> Result<Request<Full<Bytes>>, Refusal> {
@@ -238,228 +241,17 @@ impl Proxy {
             .body(Full::new(Bytes::from(admitted.body.clone())))
             .map_err(|_| refusal("the request could not be rebuilt"))
     }
-
-    /// The answer did not come in time. What the provider did is not known: the run ends.
-    fn timed_out(&self, open: OpenRequest) -> Refusal {
-        open.leave_open();
-        let reason = format!(
-            "the provider did not answer within {} s",
-            self.answer_timeout.as_secs_f64()
-        );
-        self.session.cancel_for(EndCause::Inference {
-            reason: reason.clone(),
-        });
-        refusal(&reason)
-    }
-
-    async fn collect(
-        &self,
-        head: AdmittedResponse,
-        mut body: Incoming,
-        mut guard: ResponseGuard,
-        open: OpenRequest,
-        until: Instant,
-    ) -> Result<Response<Body>, Refusal> {
-        let mut kept = Vec::new();
-        loop {
-            match next_piece(&mut body, until).await {
-                Piece::Data(bytes) => match guard.feed(&bytes) {
-                    Ok(pass) => kept.extend(pass),
-                    Err(refused) => {
-                        let reason = refused.to_string();
-                        open.complete(head.status, None, Some(&reason)).await?;
-                        return Err(refusal(&reason));
-                    }
-                },
-                Piece::End => break,
-                Piece::Late => return Err(self.timed_out(open)),
-                Piece::Broken => {
-                    open.complete(head.status, None, Some(BROKEN)).await?;
-                    return Err(refusal(BROKEN));
-                }
-            }
-        }
-        match guard.finish() {
-            Ok(finished) => {
-                kept.extend(finished.tail);
-                open.complete(head.status, Some((finished.bytes, finished.sha256)), None)
-                    .await?;
-                Ok(with_head(&head, full(kept)))
-            }
-            Err(refused) => {
-                let reason = refused.to_string();
-                open.complete(head.status, None, Some(&reason)).await?;
-                Err(refusal(&reason))
-            }
-        }
-    }
-
-    /// Passes an event stream on as it arrives. A task of its own reads the provider, so that
-    /// the record is written whatever the agent does.
-    fn stream(
-        self: &Arc<Self>,
-        head: AdmittedResponse,
-        body: Incoming,
-        guard: ResponseGuard,
-        open: OpenRequest,
-        until: Instant,
-    ) -> Response<Body> {
-        let (pieces, receiver) = mpsc::channel::<Bytes>(RESPONSE_PIECES_MAX);
-        let (proxy, status) = (Arc::clone(self), head.status);
-        tokio::spawn(async move { proxy.pump(status, body, guard, open, until, pieces).await });
-        with_head(&head, BodyExt::boxed(StreamBody::new(PollPieces(receiver))))
-    }
-
-    async fn pump(
-        &self,
-        status: u16,
-        mut body: Incoming,
-        mut guard: ResponseGuard,
-        open: OpenRequest,
-        until: Instant,
-        pieces: mpsc::Sender<Bytes>,
-    ) {
-        let reason = loop {
-            match next_piece(&mut body, until).await {
-                Piece::Data(bytes) => match guard.feed(&bytes) {
-                    Ok(pass) if pass.is_empty() => {}
-                    Ok(pass) => {
-                        if pieces.send(Bytes::from(pass)).await.is_err() {
-                            break Some("the agent stopped reading".to_owned());
-                        }
-                    }
-                    Err(refused) => {
-                        let reason = refused.to_string();
-                        let _ = pieces.send(Bytes::from(refusal(&reason).as_event())).await;
-                        break Some(reason);
-                    }
-                },
-                Piece::End => break None,
-                Piece::Late => {
-                    let refusal = self.timed_out(open);
-                    let _ = pieces.send(Bytes::from(refusal.as_event())).await;
-                    return;
-                }
-                Piece::Broken => {
-                    let _ = pieces.send(Bytes::from(refusal(BROKEN).as_event())).await;
-                    break Some(BROKEN.to_owned());
-                }
-            }
-        };
-        let finished = match &reason {
-            None => guard.finish().ok(),
-            Some(_) => None,
-        };
-        let whole = finished
-            .as_ref()
-            .map(|finished| (finished.bytes, finished.sha256));
-        if open
-            .complete(status, whole, reason.as_deref())
-            .await
-            .is_ok()
-            && let Some(finished) = finished
-            && !finished.tail.is_empty()
-        {
-            let _ = pieces.send(Bytes::from(finished.tail)).await;
-        }
-    }
 }
 
-const BROKEN: &str = "the provider's answer broke off";
+const UNREACHABLE: &str = "the provider could not be reached";
 
-/// A request whose completion is still to be recorded. Dropped without one (its connection was
-/// aborted), it records that it is incomplete.
-struct OpenRequest {
-    journal: Option<Journal>,
-    number: u64,
-}
-
-impl OpenRequest {
-    async fn complete(
-        mut self,
-        status: u16,
-        whole: Option<(u64, Digest)>,
-        reason: Option<&str>,
-    ) -> Result<(), Refusal> {
-        let Some(journal) = self.journal.take() else {
-            return Ok(());
-        };
-        record(&journal, completed(self.number, status, whole, reason)).await
-    }
-
-    /// The outcome is not known: no record may claim one.
-    fn leave_open(mut self) {
-        self.journal = None;
-    }
-}
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        if let Some(journal) = self.journal.take() {
-            let reason = Some("interrupted by the end of its connection");
-            let _ = journal.record(completed(self.number, 0, None, reason));
-        }
-    }
-}
-
-fn completed(
-    request: u64,
-    status: u16,
-    whole: Option<(u64, Digest)>,
-    reason: Option<&str>,
-) -> InferenceCompleted {
-    let (body_bytes, body_sha256) = whole.unwrap_or_else(|| (0, Digest::of(b"")));
-    InferenceCompleted {
-        request,
-        status,
-        body_sha256,
-        body_bytes,
-        complete: whole.is_some(),
-        reason: reason.map(str::to_owned),
-    }
-}
-
-/// Appends off the async threads: an append waits for the disk.
-async fn record<T>(journal: &Journal, event: T) -> Result<(), Refusal>
-where
-    T: journal::Recordable + Send + 'static,
-{
-    let journal = journal.clone();
-    let written = tokio::task::spawn_blocking(move || journal.record(event).map(drop)).await;
-    match written {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(journal_refusal(&error)),
-        Err(_) => Err(refusal("the run is ending")),
-    }
-}
-
-fn journal_refusal(error: &JournalError) -> Refusal {
-    refusal(&format!("the run's journal takes no more records: {error}"))
-}
-
-fn refusal(reason: &str) -> Refusal {
-    Refusal::new(RefusalKind::Permission, reason)
-}
-
-enum Piece {
-    Data(Bytes),
-    End,
-    Late,
-    Broken,
-}
-
-async fn next_piece(body: &mut Incoming, until: Instant) -> Piece {
-    loop {
-        match timeout_at(until, body.frame()).await {
-            Err(_) => return Piece::Late,
-            Ok(None) => return Piece::End,
-            Ok(Some(Err(_))) => return Piece::Broken,
-            Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    return Piece::Data(data);
-                }
-            }
-        }
+fn requested(admitted: &Admitted) -> InferenceRequested {
+    InferenceRequested {
+        request: admitted.number,
+        route: admitted.path.clone(),
+        body_sha256: Digest::of(&admitted.body),
+        body_bytes: admitted.body.len() as u64,
+        reserved_output_tokens: admitted.reserved_output_tokens,
     }
 }
 
@@ -485,11 +277,11 @@ fn header_pairs(headers: &hyper::HeaderMap) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-fn full(bytes: Vec<u8>) -> Body {
+fn full(bytes: Vec<u8>) -> Answer {
     BodyExt::boxed(Full::new(Bytes::from(bytes)))
 }
 
-fn with_head(head: &AdmittedResponse, body: Body) -> Response<Body> {
+fn with_head(head: &AdmittedResponse, body: Answer) -> Response<Answer> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
     for (name, value) in &head.headers {
@@ -503,7 +295,7 @@ fn with_head(head: &AdmittedResponse, body: Body) -> Response<Body> {
     response
 }
 
-fn refused(refusal: &Refusal) -> Response<Body> {
+fn refused(refusal: &Refusal) -> Response<Answer> {
     let mut response = Response::new(full(refusal.body.clone()));
     *response.status_mut() =
         StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
@@ -512,20 +304,4 @@ fn refused(refusal: &Refusal) -> Response<Body> {
         .headers_mut()
         .insert(hyper::header::CONTENT_TYPE, json);
     response
-}
-
-/// The channel's receiving end as a body stream.
-struct PollPieces(mpsc::Receiver<Bytes>);
-
-impl futures_core::Stream for PollPieces {
-    type Item = Result<Frame<Bytes>, Infallible>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0
-            .poll_recv(context)
-            .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
-    }
 }

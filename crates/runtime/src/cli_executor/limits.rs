@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const CONNECTIONS_LIVE_MAX: usize = 8;
 /// Connections accepted in a run, both sockets together.
 pub const CONNECTIONS_TOTAL_MAX: usize = 64;
+/// Before a connection is accepted again where the host could not.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// From a frame's first byte to its last. Silence between frames is free.
 pub const FRAME_READ_MAX: Duration = Duration::from_secs(10);
 /// For writing one answer.
@@ -16,6 +18,8 @@ pub const PROVIDER_ANSWER_MAX: Duration = Duration::from_secs(600);
 pub const PROVIDER_REQUEST_MAX: Duration = Duration::from_secs(30);
 /// Header fields of an agent's request to its provider.
 pub const REQUEST_HEADERS_MAX: usize = 100;
+/// For the records of provider requests that a close interrupts.
+pub const PROVIDER_WIND_UP_MAX: Duration = Duration::from_secs(5);
 /// Pieces of a provider's answer that wait for a slow agent.
 pub const RESPONSE_PIECES_MAX: usize = 16;
 

@@ -1,11 +1,15 @@
 //! What a contained agent is given: a private channel to its governed session, and to its model.
 
+mod boundary;
 pub mod broker;
 mod channel;
+mod completion;
 mod connection;
 mod inference;
 pub mod limits;
 mod listener;
+mod relay;
 
+pub use boundary::BoundaryRefused;
 pub use channel::ChannelError;
 pub use inference::{ProtectedInference, ProtectedInferenceError};

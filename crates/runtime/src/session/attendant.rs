@@ -12,15 +12,15 @@ use tokio::sync::{mpsc, oneshot};
 use worker::{Ended, Ending, OutputFile, Stream};
 
 use crate::session::desk::{Answer, Desk, HeldCall};
-use crate::session::handle::{CloseReply, Job, LaunchEnd, Message};
+use crate::session::parts::{CloseReply, Job, LaunchEnd, Message};
 use crate::session::signals::Signals;
 use crate::session::ticket::{Standing, Ticket};
 
 /// The agent's launch, alive while other calls run.
 pub(crate) struct LiveAgent {
     pub(crate) call: DispatchedCall,
+    pub(crate) ticket: Arc<Ticket>,
     pub(crate) ended: Option<Ended>,
-    pub(crate) stopped: Option<StopCause>,
     pub(crate) reply: oneshot::Sender<LaunchEnd>,
 }
 
@@ -30,6 +30,8 @@ pub(crate) struct Attendant {
     signals: Arc<Signals>,
     desk: Arc<Desk>,
     jobs: VecDeque<Job>,
+    /// Jobs that came after the close.
+    late: Vec<Job>,
     closing: Option<CloseReply>,
     deadline: Instant,
     lifetime: Duration,
@@ -63,6 +65,7 @@ impl Attendant {
             signals,
             desk,
             jobs: VecDeque::new(),
+            late: Vec::new(),
             closing: None,
             deadline: Instant::now() + lifetime,
             lifetime,
@@ -82,6 +85,9 @@ impl Attendant {
             {
                 return Next::AgentEnded(Box::new(agent), ended);
             }
+            if self.closing.is_some() && self.leaves_work() {
+                return Next::End(Some(EndCause::ClosedWithCall));
+            }
             if let Some(job) = self.jobs.pop_front() {
                 return Next::Serve(job);
             }
@@ -93,6 +99,11 @@ impl Attendant {
             }
             self.wait(None, self.deadline);
         }
+    }
+
+    /// Whether a close would end something that somebody still waits for.
+    fn leaves_work(&self) -> bool {
+        self.agent.is_some() || self.jobs.iter().any(Job::is_wanted)
     }
 
     /// Waits for a running call's end: natural, by its limit, or because the session ends.
@@ -117,20 +128,13 @@ impl Attendant {
     }
 
     fn stop_cause(&self, ticket: &Ticket, at: Instant, limit: Duration) -> Option<StopCause> {
-        if let Some(cause) = self.signals.cancelled() {
-            return Some(match cause {
-                EndCause::Journal { .. } => StopCause::Journal,
-                _ => StopCause::Owner,
-            });
+        if let Some(cause) = self.must_end() {
+            return Some(stop_of(&cause));
         }
         if self.closing.is_some() || ticket.standing() == Standing::CommittedAbandoned {
             return Some(StopCause::Owner);
         }
-        let now = Instant::now();
-        if now >= self.deadline {
-            return Some(StopCause::Lifetime);
-        }
-        (now >= at).then_some(StopCause::TimeLimit { limit })
+        (Instant::now() >= at).then_some(StopCause::TimeLimit { limit })
     }
 
     /// Stops a worker and waits for its end, at most [`STOP_WAIT_MAX`].
@@ -144,6 +148,7 @@ impl Attendant {
             if Instant::now() >= until {
                 return lost();
             }
+            self.collect_mail();
             self.wait(Some(call), until);
         }
     }
@@ -156,37 +161,47 @@ impl Attendant {
         principal: &str,
         timeout: Duration,
     ) -> (HeldCall, Decision) {
-        let held = self.desk.hold(call, principal, timeout);
         let until = Instant::now() + timeout;
-        let decision = loop {
-            self.collect_mail();
-            if let Some(cause) = self.must_end() {
-                break Decision::SessionEnds(cause);
-            }
-            if self.closing.is_some() {
-                break Decision::SessionEnds(EndCause::ClosedWithCall);
+        let held = self.desk.hold(call, principal, timeout, until);
+        let ended_early = loop {
+            if let Some(cause) = self.last_look() {
+                break Some(Decision::SessionEnds(cause));
             }
             match ticket.standing() {
-                Standing::Withdrawn => break Decision::Withdrawn("withdrawn by the client"),
-                Standing::Abandoned => break Decision::Withdrawn("dropped by its owner"),
+                Standing::Withdrawn => break Some(Decision::Withdrawn("withdrawn by the client")),
+                Standing::Abandoned => break Some(Decision::Withdrawn("dropped by its owner")),
                 Standing::Open | Standing::Committed | Standing::CommittedAbandoned => {}
             }
-            if Instant::now() >= until {
-                break Decision::Expired;
-            }
-            if let Some(answer) = self.desk.answer() {
-                break Decision::Answered(answer);
+            if self.desk.is_answered() || Instant::now() >= until {
+                break None;
             }
             self.wait(None, until.min(self.deadline));
         };
-        self.desk.clear();
+        // Nothing can be answered after this, and what was answered in time counts.
+        let decision = match (ended_early, self.desk.clear()) {
+            (Some(early), _) => early,
+            (None, Some(answer)) => Decision::Answered(answer),
+            (None, None) => Decision::Expired,
+        };
         (held, decision)
     }
 
-    /// Whether the owner has closed the session, or it was told to end, or its time is over.
+    /// The last look before a record: also at a close that has just come.
+    pub(crate) fn last_look(&mut self) -> Option<EndCause> {
+        self.collect_mail();
+        let closed = self.closing.is_some().then_some(EndCause::ClosedWithCall);
+        self.must_end().or(closed)
+    }
+
+    /// Whether the session was told to end, or its agent's owner is gone, or its time is over.
     pub(crate) fn must_end(&self) -> Option<EndCause> {
         if let Some(cause) = self.signals.cancelled() {
             return Some(cause);
+        }
+        let agent = self.agent.as_ref().filter(|agent| agent.ended.is_none());
+        if let Some(agent) = agent.filter(|agent| agent.is_abandoned()) {
+            let call_id = agent.call.id().to_string();
+            return Some(EndCause::AbandonedCall { call_id });
         }
         let over = Instant::now() >= self.deadline;
         over.then_some(EndCause::Deadline {
@@ -194,22 +209,22 @@ impl Attendant {
         })
     }
 
-    pub(crate) fn closing(&self) -> bool {
-        self.closing.is_some()
-    }
-
     /// Takes the mail box apart at the end: who waits for the close, and calls never served.
-    pub(crate) fn into_rest(mut self) -> (Option<CloseReply>, VecDeque<Job>) {
+    pub(crate) fn into_rest(mut self) -> (Option<CloseReply>, impl Iterator<Item = Job>) {
         self.mail.close();
         self.collect_mail();
-        (self.closing, self.jobs)
+        (self.closing, self.jobs.into_iter().chain(self.late))
     }
 
     fn collect_mail(&mut self) {
         self.signals.drain();
         while let Ok(message) = self.mail.try_recv() {
             match message {
+                Message::Job(job) if self.closing.is_some() => self.late.push(job),
                 Message::Job(job) => self.jobs.push_back(job),
+                Message::Close(reply) if self.closing.is_some() => {
+                    let _ = reply.send(Err(EndCause::Closed));
+                }
                 Message::Close(reply) => self.closing = Some(reply),
             }
         }
@@ -237,6 +252,21 @@ impl Attendant {
         if let Some(agent) = self.agent.as_mut().filter(|agent| agent.ended.is_none()) {
             agent.ended = agent.call.running().advance();
         }
+    }
+}
+
+impl LiveAgent {
+    fn is_abandoned(&self) -> bool {
+        self.ticket.standing() == Standing::CommittedAbandoned
+    }
+}
+
+/// How a worker's record names the end of its session.
+pub(crate) const fn stop_of(cause: &EndCause) -> StopCause {
+    match cause {
+        EndCause::Journal { .. } => StopCause::Journal,
+        EndCause::Deadline { .. } => StopCause::Lifetime,
+        _ => StopCause::Owner,
     }
 }
 

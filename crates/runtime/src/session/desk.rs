@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::rfc3339;
 use crate::session::signals::Signals;
@@ -62,6 +62,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 struct Held {
     call: Option<HeldCall>,
+    until: Option<Instant>,
     answer: Option<Answer>,
 }
 
@@ -86,15 +87,18 @@ impl Desk {
 
     pub(crate) fn pending(&self) -> Vec<HeldCall> {
         let held = self.lock();
-        held.call
-            .iter()
-            .filter(|_| held.answer.is_none())
-            .cloned()
-            .collect()
+        let open = held.answer.is_none() && held.until.is_some_and(|it| Instant::now() < it);
+        held.call.iter().filter(|_| open).cloned().collect()
     }
 
-    /// Lays the call there. It stays until [`Desk::clear`].
-    pub(crate) fn hold(&self, call: &PreparedCall, principal: &str, wait: Duration) -> HeldCall {
+    /// Lays the call there, to be answered before `until`. It stays until [`Desk::clear`].
+    pub(crate) fn hold(
+        &self,
+        call: &PreparedCall,
+        principal: &str,
+        wait: Duration,
+        until: Instant,
+    ) -> HeldCall {
         let now = SystemTime::now();
         let held = HeldCall {
             held_id: format!("held-{}", model::PublicationId::new()),
@@ -107,6 +111,7 @@ impl Desk {
         };
         *self.lock() = Held {
             call: Some(held.clone()),
+            until: Some(until),
             answer: None,
         };
         held
@@ -135,7 +140,7 @@ impl Desk {
                 named: review_sha256,
             });
         }
-        if held.answer.is_some() {
+        if held.answer.is_some() || held.until.is_none_or(|until| Instant::now() >= until) {
             return Err(not_held());
         }
         held.answer = Some(Answer {
@@ -148,12 +153,13 @@ impl Desk {
         Ok(())
     }
 
-    pub(crate) fn answer(&self) -> Option<Answer> {
-        self.lock().answer.clone()
+    pub(crate) fn is_answered(&self) -> bool {
+        self.lock().answer.is_some()
     }
 
-    pub(crate) fn clear(&self) {
-        *self.lock() = Held::default();
+    /// Takes the call away, with the answer that it got.
+    pub(crate) fn clear(&self) -> Option<Answer> {
+        std::mem::take(&mut *self.lock()).answer
     }
 }
 

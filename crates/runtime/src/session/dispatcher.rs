@@ -12,8 +12,8 @@ use journal::{CallRefused, CallWithdrawn, Journal, JournalError, RunEnded, RunSt
 use worker::Ended;
 
 use crate::session::attendant::{Attendant, Decision};
-use crate::session::handle::Approvals;
-use crate::session::ticket::Ticket;
+use crate::session::parts::Approvals;
+use crate::session::ticket::{Standing, Ticket};
 
 /// Why the register took no entry.
 pub type RegisterError = Box<dyn std::error::Error + Send + Sync>;
@@ -88,7 +88,7 @@ impl GovernedToolDispatcher {
         ticket: &Ticket,
         attendant: &mut Attendant,
     ) -> Result<RecordedOutcome, Halt> {
-        let proposed = self.admit(call)?;
+        let proposed = still_wanted(self.admit(call)?, ticket)?;
         let prepared = self.executor.prepare(proposed)?;
         let approved = self.approve(prepared, ticket, attendant)?;
         let authorized = approved.authorize(&mut *self.gate, &self.state)?;
@@ -107,7 +107,8 @@ impl GovernedToolDispatcher {
         ticket: &Ticket,
         attendant: &mut Attendant,
     ) -> Result<Result<DispatchedCall, RecordedOutcome>, Halt> {
-        let proposed = self.rules.admit_launch(executor)?;
+        self.rules.check_registry(self.executor.tools())?;
+        let proposed = still_wanted(self.rules.admit_launch(executor)?, ticket)?;
         let prepared = self.executor.prepare(proposed)?;
         let approved = self.approve(prepared, ticket, attendant)?;
         let authorized = approved.authorize(&mut *self.gate, &self.state)?;
@@ -186,9 +187,9 @@ impl GovernedToolDispatcher {
         &mut self,
         authorized: AuthorizedCall,
         ticket: &Ticket,
-        attendant: &Attendant,
+        attendant: &mut Attendant,
     ) -> Result<RecordedCall, Halt> {
-        if let Some(cause) = attendant.must_end() {
+        if let Some(cause) = attendant.last_look() {
             self.note_refusal(&authorized.withdraw("the session ended before it ran"))?;
             return Err(Halt::End(cause));
         }
@@ -217,25 +218,12 @@ impl GovernedToolDispatcher {
         let bound = self.config.tool_time_limit;
         let limit = dispatched.time_limit().map_or(bound, |own| own.min(bound));
         let (ended, stopped) = attendant.await_end(&mut dispatched, ticket, limit);
-        match stopped {
-            Some(StopCause::Owner) => {
-                let cause = attendant.must_end().unwrap_or_else(|| {
-                    if attendant.closing() {
-                        EndCause::ClosedWithCall
-                    } else {
-                        EndCause::AbandonedCall {
-                            call_id: dispatched.id().to_string(),
-                        }
-                    }
-                });
-                self.rules.end(cause);
-            }
-            Some(StopCause::Lifetime) => {
-                self.rules.end(EndCause::Deadline {
-                    lifetime: self.config.lifetime,
-                });
-            }
-            Some(StopCause::Journal | StopCause::TimeLimit { .. }) | None => {}
+        // A journal that failed says so itself, when the outcome is recorded.
+        if let Some(StopCause::Owner | StopCause::Lifetime) = stopped {
+            let call_id = dispatched.id().to_string();
+            let cause = attendant.last_look();
+            self.rules
+                .end(cause.unwrap_or(EndCause::AbandonedCall { call_id }));
         }
         dispatched.settle(ended, stopped)
     }
@@ -309,10 +297,13 @@ impl GovernedToolDispatcher {
     }
 
     fn note<T: journal::Recordable>(&mut self, event: T) -> Result<(), JournalError> {
-        match self.first.take() {
-            Some(first) => self.journal.record2(first, event).map(drop),
-            None => self.journal.record(event).map(drop),
+        // Cloned: where the journal refuses `event`, its first record is still to be written.
+        match self.first.clone() {
+            Some(first) => self.journal.record2(first, event).map(drop)?,
+            None => self.journal.record(event).map(drop)?,
         }
+        self.first = None;
+        Ok(())
     }
 
     fn register_start(&mut self) -> Result<(), EndCause> {
@@ -346,6 +337,21 @@ impl GovernedToolDispatcher {
             Some(register) => register.run_ended().map_err(register_failed),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses a queued call that was taken back before anything of it began.
+fn still_wanted(proposed: ProposedCall, ticket: &Ticket) -> Result<ProposedCall, Refusal> {
+    match ticket.standing() {
+        Standing::Withdrawn => Err(proposed.refuse(
+            RefusalKind::Withdrawn,
+            "withdrawn by the client while it waited",
+        )),
+        Standing::Abandoned => Err(proposed.refuse(
+            RefusalKind::Withdrawn,
+            "dropped by its owner while it waited",
+        )),
+        Standing::Open | Standing::Committed | Standing::CommittedAbandoned => Ok(proposed),
     }
 }
 

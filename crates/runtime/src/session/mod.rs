@@ -4,12 +4,14 @@ mod attendant;
 mod desk;
 mod dispatcher;
 mod handle;
+mod parts;
+mod pending;
 mod signals;
+mod thread;
 mod ticket;
 
 pub use desk::{DecideError, HeldCall};
 pub use dispatcher::{GovernedToolDispatcher, RegisterError, RunRegister};
-pub use handle::{
-    Answer, Approvals, GovernedToolSession, LaunchEnd, LaunchedAgent, PendingCall, SessionParts,
-    SessionStartError, Withdrawal,
-};
+pub use handle::GovernedToolSession;
+pub use parts::{Answer, Approvals, LaunchEnd, SessionParts, SessionStartError};
+pub use pending::{LaunchedAgent, PendingCall, Withdrawal};
