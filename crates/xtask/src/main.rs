@@ -16,8 +16,9 @@ use std::process::ExitCode;
 
 /// What a person reads who asks for something else than what there is.
 const USAGE: &str = "\
-usage: cargo xtask tidy
+usage: cargo xtask tidy|limits
 
+  limits writes docs/limits.md from the limits.rs files
   tidy   checks crate edges, packages, names, sizes and texts; one line a fault, exit 1";
 
 fn main() -> ExitCode {
@@ -25,6 +26,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["tidy"] => tidy(),
+        ["limits"] => match tidy::write_limits() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complained(&format!("limits: {}", chain(&error))),
+        },
         ["help" | "--help" | "-h"] => said(USAGE, ExitCode::SUCCESS),
         _ => complained(USAGE),
     }

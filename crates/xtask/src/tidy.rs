@@ -49,6 +49,7 @@ pub(crate) fn tidy() -> Result<Report, TidyError> {
     faults.extend(sources.iter().flat_map(rules::code::check));
     faults.extend(sources.iter().flat_map(rules::sizes::check));
     faults.extend(rules::threats::check(&files, &sources));
+    faults.extend(rules::bounds::check(&files));
     faults.sort();
     Ok(Report {
         files: files.len(),
@@ -56,11 +57,23 @@ pub(crate) fn tidy() -> Result<Report, TidyError> {
     })
 }
 
+/// Writes the page of the bounds.
+///
+/// # Errors
+/// A tree that cannot be read, a page that cannot be written.
+pub(crate) fn write_limits() -> Result<(), TidyError> {
+    let metadata = Metadata::read().map_err(TidyError::Metadata)?;
+    let files = tree::read(&metadata.workspace_root).map_err(TidyError::Tree)?;
+    let place = metadata.workspace_root.join(rules::bounds::PAGE);
+    std::fs::write(place, rules::bounds::page(&files)).map_err(TidyError::Write)
+}
+
 /// Why nothing was checked.
 #[derive(Debug)]
 pub(crate) enum TidyError {
     Metadata(MetadataError),
     Tree(TreeError),
+    Write(std::io::Error),
 }
 
 impl fmt::Display for TidyError {
@@ -68,6 +81,7 @@ impl fmt::Display for TidyError {
         match self {
             Self::Metadata(_) => formatter.write_str("cannot read the packages"),
             Self::Tree(_) => formatter.write_str("cannot read the work tree"),
+            Self::Write(_) => formatter.write_str("cannot write the page"),
         }
     }
 }
@@ -77,6 +91,7 @@ impl std::error::Error for TidyError {
         match self {
             Self::Metadata(source) => Some(source),
             Self::Tree(source) => Some(source),
+            Self::Write(source) => Some(source),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The rules, each a pure function from what was read to what is wrong with it.
 
+pub(crate) mod bounds;
 pub(crate) mod code;
 pub(crate) mod edges;
 pub(crate) mod names;
