@@ -39,8 +39,8 @@ const SYSTEM_ETC: [&str; 6] = [
     "/etc/pki/ca-trust/extracted",
 ];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
-const FOLDERS: [&str; 9] = [
-    "/usr", "/etc", "/dev", "/dev/shm", "/proc", "/tmp", "/run", "/var", "/root",
+const FOLDERS: [&str; 8] = [
+    "/usr", "/etc", "/dev", "/dev/shm", "/proc", "/tmp", "/run", "/var",
 ];
 const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "/dev/fd"),

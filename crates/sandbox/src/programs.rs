@@ -574,6 +574,65 @@ mod tests {
     }
 
     #[test]
+    fn links_are_followed_to_their_bound_and_not_past_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = WorkerRoot::System {
+            also: vec![folder.path().to_str().unwrap().to_owned()],
+        };
+        let mut last = script(folder.path(), "#!/bin/sh\n");
+        for number in 0..=LINKS_MAX {
+            let next = folder.path().join(format!("link{number}"));
+            std::os::unix::fs::symlink(&last, &next).unwrap();
+            last = next;
+        }
+        let at = folder.path().join(format!("link{}", LINKS_MAX - 1));
+        assert!(resolve(at.to_str().unwrap(), &root).is_ok());
+        assert!(matches!(
+            resolve(last.to_str().unwrap(), &root),
+            Err(ProgramError::TooDeep { .. })
+        ));
+    }
+
+    #[test]
+    fn interpreters_are_followed_to_their_bound_and_not_past_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = WorkerRoot::System {
+            also: vec![folder.path().to_str().unwrap().to_owned()],
+        };
+        let mut last = "/bin/sh".to_owned();
+        let mut found = vec![];
+        for number in 0..=INTERPRETERS_MAX {
+            let path = folder.path().join(format!("s{number}"));
+            fs::write(&path, format!("#!{last}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            last = path.to_str().unwrap().to_owned();
+            found.push(resolve(&last, &root));
+        }
+        let last = found.pop().unwrap();
+        assert!(
+            matches!(last, Err(ProgramError::TooDeep { .. })),
+            "{last:?}"
+        );
+        assert!(found.iter().all(Result::is_ok), "{found:?}");
+    }
+
+    #[test]
+    fn a_file_past_the_size_bound_is_not_hashed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = script(folder.path(), "");
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(PROGRAM_BYTES_MAX + 1)
+            .unwrap();
+        assert!(matches!(
+            identify_file(&path, "/opt/tool", &system()),
+            Err(ProgramError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
     fn the_first_line_is_read_as_the_kernel_reads_it() {
         let line = |text: &str| first_line(text.as_bytes());
         let of = |interpreter: &str, argument: Option<&str>| {

@@ -66,6 +66,15 @@ impl NamespaceConfig {
 }
 
 /// Workers in fresh Linux namespaces, on the kernel alone.
+///
+/// A worker dies with its owner, and owner means the *thread* that started it: the kernel kills
+/// init when that thread ends. Start workers from a thread that outlives them.
+///
+/// For an agent, sockets in its channel folder must let everybody write (their folder keeps
+/// others out), because root's workload has a host id of its own.
+///
+/// The owner may lower its soft limit of core dumps, but must leave the hard one at 1 or more:
+/// a limit of 0 does not keep a core handler from running, 1 does, and init cannot raise it.
 #[derive(Debug)]
 pub struct NamespaceTier {
     init: PathBuf,
@@ -214,6 +223,16 @@ impl NamespaceTier {
             filters: std::os::fd::AsFd::as_fd(&self.filters),
             groups: &members,
             inputs: &inputs,
+        });
+        let launched = launched.map_err(|error| match groups.ran_out_of_memory() {
+            true => failed(
+                "memory",
+                format!(
+                    "{} MiB do not hold the worker and its files",
+                    limits.memory_mib.value
+                ),
+            ),
+            false => error,
         })?;
         let belongings = Belongings {
             name: format!("namespace-{}-{}", self.tag, self.started),

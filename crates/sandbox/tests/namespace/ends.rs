@@ -159,3 +159,46 @@ fn two_workers_live_side_by_side() {
     assert_eq!(finish(second).ok(), "65534\n");
     assert_eq!(finish(first).ok(), "65534\nworker\n");
 }
+
+#[test]
+fn a_program_behind_a_link_runs_under_its_own_name() {
+    // Debian's awk is a link through /etc/alternatives.
+    let job = Job::new(&["awk", "BEGIN { print 6 * 7 }"]);
+    assert_eq!(job.program().path, "/usr/bin/awk");
+    assert_eq!(run(&job).ok(), "42\n");
+}
+
+#[test]
+fn a_listed_system_folder_is_shown() {
+    let mut tier = tier();
+    let mut job = Job::sh("ls -d /usr/local/* | wc -l; touch /usr/local/x 2>/dev/null || echo no");
+    assert_eq!(run_in(&mut tier, &job).ok(), "0\nno\n");
+    job.also = vec!["/usr/local".to_owned()];
+    let shown = run_in(&mut tier, &job).ok();
+    assert!(
+        !shown.starts_with("0\n") && shown.ends_with("no\n"),
+        "{shown}"
+    );
+    for refused in [
+        "/tmp",
+        "/etc",
+        "/proc/1",
+        "relative",
+        "/opt/../etc",
+        "/var/lib",
+    ] {
+        job.also = vec![refused.to_owned()];
+        let error = start(&mut tier, &job).err().unwrap().to_string();
+        assert!(error.contains(refused), "{error}");
+    }
+}
+
+#[test]
+fn a_core_handler_that_is_a_program_does_not_run() {
+    // 1, not 0: see the helper's limits. Where the caller's own hard limit is 0, it stays 0.
+    let text = run(&Job::sh(
+        "ulimit -Hc; grep 'core file' /proc/self/limits | awk '{print $6}'",
+    ))
+    .ok();
+    assert!(text.ends_with("\n1\n") || text.ends_with("\n0\n"), "{text}");
+}

@@ -126,7 +126,8 @@ fn inputs_count_as_memory_and_a_start_without_room_fails_cleanly() {
     }
     let mut job = Job::new(&["true"]).input("large", &vec![1; 12 << 20]);
     job.memory_mib = 8;
-    assert!(start(&mut tier, &job).is_err());
+    let error = start(&mut tier, &job).err().unwrap().to_string();
+    assert!(error.contains("8 MiB"), "{error}");
     job.memory_mib = 64;
     assert_eq!(run_in(&mut tier, &job).code(), 0);
 }

@@ -20,4 +20,6 @@ mod ordinary;
 #[cfg(test)]
 mod owner;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod timing;

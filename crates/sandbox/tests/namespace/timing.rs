@@ -25,37 +25,43 @@ fn no_interval_shows_in_the_time_of_a_short_command() {
     assert!(median(&mut times) < Duration::from_millis(60), "{times:?}");
 }
 
+/// Medians in a tight loop, and after a pause: joining a group of version 1 then waits for a
+/// grace period of the kernel.
 #[test]
 #[ignore = "needs a quiet machine: measures, asserts nothing"]
 fn measure() {
-    let mut tier = tier();
-    let job = Job::new(&["true"]);
-    let (mut bare, mut governed, mut starts) = (vec![], vec![], vec![]);
-    for round in 0..220 {
-        let began = Instant::now();
-        let mut command = Command::new("/usr/bin/true");
-        command
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        assert!(command.status().unwrap().success());
-        let alone = began.elapsed();
-        let spec = job.spec(&tier);
-        let began = Instant::now();
-        let running = worker::Tier::start(&mut tier, spec).unwrap();
-        let started = began.elapsed();
-        finish(running);
-        if round >= 20 {
-            bare.push(alone);
-            starts.push(started);
-            governed.push(began.elapsed());
+    for (pause, rounds) in [(0, 220), (60, 60)] {
+        let mut tier = tier();
+        let job = Job::new(&["true"]);
+        let (mut bare, mut whole, mut starts) = (vec![], vec![], vec![]);
+        for round in 0..rounds {
+            std::thread::sleep(Duration::from_millis(pause));
+            let began = Instant::now();
+            let mut command = Command::new("/usr/bin/true");
+            command
+                .env_clear()
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            assert!(command.status().unwrap().success());
+            let alone = began.elapsed();
+            let spec = job.spec(&tier);
+            let began = Instant::now();
+            let running = worker::Tier::start(&mut tier, spec).unwrap();
+            let started = began.elapsed();
+            finish(running);
+            if round >= 10 {
+                bare.push(alone);
+                starts.push(started);
+                whole.push(began.elapsed());
+            }
         }
+        let least = whole.iter().min().copied().unwrap();
+        println!(
+            "pause {pause} ms: bare {:?}; worker {:?} (least {least:?}), until started {:?}",
+            median(&mut bare),
+            median(&mut whole),
+            median(&mut starts)
+        );
     }
-    let (bare, low) = (median(&mut bare), governed.iter().min().copied().unwrap());
-    println!(
-        "bare {bare:?}; worker {:?} (least {low:?}), of it until started {:?}",
-        median(&mut governed),
-        median(&mut starts)
-    );
 }
