@@ -1,6 +1,6 @@
 //! The rules of a session: bounds, single-use identities, budget, and how it ends.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -190,7 +190,7 @@ pub struct SessionRules {
     max_calls: u64,
     spent: u64,
     used: HashSet<CallId>,
-    tools: BTreeSet<String>,
+    tools: Vec<ToolDefinition>,
     tool_set: Digest,
     launched: bool,
     cause: Option<EndCause>,
@@ -237,8 +237,8 @@ impl SessionRules {
             max_calls: config.max_calls,
             spent: 0,
             used: HashSet::new(),
-            tools: tools.iter().map(|tool| tool.name.to_string()).collect(),
             tool_set: tool_set_digest(tools)?,
+            tools: tools.to_vec(),
             launched: false,
             cause: None,
         })
@@ -298,10 +298,10 @@ impl SessionRules {
         if let Some(cause) = &self.cause {
             return Some(refuse(&format!("the session has ended: {cause}")));
         }
-        if self.tools.contains(call.tool()) {
+        let known = self.tools.iter().map(|tool| tool.name.as_str());
+        if known.clone().any(|name| name == call.tool()) {
             return None;
         }
-        let known = self.tools.iter().map(String::as_str);
         let known = known.collect::<Vec<_>>().join(", ");
         let advice = format!("the tools of this session are: {known}");
         Some(refuse("there is no such tool").advice(advice))
@@ -337,7 +337,7 @@ impl SessionRules {
     /// # Errors
     /// [`EndCause::RegistryChanged`], which also ends the session.
     pub fn check_registry(&mut self, tools: &[ToolDefinition]) -> Result<(), EndCause> {
-        if tool_set_digest(tools) == Ok(self.tool_set) {
+        if tools == self.tools {
             return Ok(());
         }
         self.end(EndCause::RegistryChanged);

@@ -242,6 +242,25 @@ impl FakeTier {
         }));
     }
 
+    /// Drops what is left of the script.
+    pub fn forget_script(&self) {
+        self.stage.lock().scripts.clear();
+    }
+
+    /// The worker that was started last for this call.
+    #[must_use]
+    pub fn worker_of(&self, call: Digest) -> Option<usize> {
+        let started = |it: &Happened| match it {
+            Happened::Started {
+                worker,
+                call_sha256,
+                ..
+            } => (*call_sha256 == call).then_some(*worker),
+            _ => None,
+        };
+        self.stage.lock().log.iter().rev().find_map(started)
+    }
+
     /// All that happened so far, in order.
     #[must_use]
     pub fn log(&self) -> Vec<Happened> {

@@ -129,7 +129,11 @@ fn every_end_of_a_workers_call_has_the_outcome_of_the_table() {
             panic!("no record")
         };
         assert_eq!(event.outcome.status, row.status(), "{row:?}");
-        assert_eq!(event.worker, row.removed.then_some("fake-0"), "{row:?}");
+        assert_eq!(
+            event.worker,
+            row.removed.then(|| format!("fake-{number}")),
+            "{row:?}"
+        );
         assert_eq!(event.stderr.sha256, Digest::of(b"err"));
         assert!(!event.effect_happened && event.created_files.is_empty());
         let exit_code = match row.ending {
@@ -395,7 +399,7 @@ fn the_outcome_and_the_end_of_a_one_shot_run_are_one_write() {
         public_key,
         ..VerifyOptions::default()
     };
-    let report = verify_run(world.store.bytes().as_slice(), &options).unwrap();
+    let report = verify_run(world.bytes().as_slice(), &options).unwrap();
     assert_eq!(report.verdict, Verdict::Intact, "{report:?}");
     assert_eq!(report.completed, Some(true));
 }

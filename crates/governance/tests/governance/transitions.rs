@@ -92,7 +92,7 @@ fn a_call_that_demands_approval_cannot_go_without_one() {
         (Stage::Approve, RefusalKind::NotApproved)
     );
     assert!(refusal.reason.contains("approval"), "{refusal}");
-    assert!(world.store.bytes().is_empty() && world.tier.log().is_empty());
+    assert!(world.bytes().is_empty() && world.tier.log().is_empty());
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_denial_after_an_approval_is_still_a_denial() {
         (refusal.stage, refusal.kind),
         (Stage::Authorize, RefusalKind::Denied)
     );
-    assert!(world.store.bytes().is_empty() && world.tier.log().is_empty());
+    assert!(world.bytes().is_empty() && world.tier.log().is_empty());
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_withdrawal_at_the_last_moment_leaves_no_record_and_no_worker() {
         (refusal.stage, refusal.kind),
         (Stage::Record, RefusalKind::Withdrawn)
     );
-    assert!(world.store.bytes().is_empty() && world.tier.log().is_empty());
+    assert!(world.bytes().is_empty() && world.tier.log().is_empty());
 }
 
 #[test]
@@ -283,7 +283,11 @@ fn custom_work_that_no_record_could_hold_is_refused() {
 #[test]
 fn an_output_without_a_signed_and_durable_journal_is_refused_before_its_worker() {
     let unsigned = World::with(FaultyStore::default(), false);
-    let volatile = World::with(FaultyStore::volatile(), true);
+    let volatile = FaultyStore {
+        volatile: true,
+        ..FaultyStore::default()
+    };
+    let volatile = World::with(volatile, true);
     for mut world in [unsigned, volatile] {
         let approved = world.prepare_create("a").approval_not_needed().unwrap();
         let authorized = approved.authorize(&mut world.gate, &world.state).unwrap();
@@ -297,7 +301,7 @@ fn an_output_without_a_signed_and_durable_journal_is_refused_before_its_worker()
             (Stage::Record, RefusalKind::Capacity)
         );
         assert!(refusal.reason.contains("live audit authority"), "{refusal}");
-        assert!(world.store.bytes().is_empty() && world.tier.log().is_empty());
+        assert!(world.bytes().is_empty() && world.tier.log().is_empty());
         assert_eq!((world.out("a"), world.candidates()), (None, 0));
         // The session goes on, and its first record is not lost.
         let next = world.prepare(FAIL, json!({}));
@@ -325,7 +329,7 @@ fn a_call_without_room_in_the_journal_is_refused_and_the_first_record_is_kept() 
         (refusal.stage, refusal.kind),
         (Stage::Record, RefusalKind::Capacity)
     );
-    assert!(world.first.is_some() && world.store.bytes().is_empty());
+    assert!(world.first.is_some() && world.bytes().is_empty());
     let next = world.prepare(FAIL, json!({}));
     drop(world.record(next));
     assert_eq!(world.kinds(), ["RunStarted", "CallDispatching"]);

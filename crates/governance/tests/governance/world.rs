@@ -146,9 +146,14 @@ impl World {
         std::fs::read_dir(folder).map_or(0, Iterator::count)
     }
 
+    /// What is in the journal's store.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.store.disk.lock().unwrap().bytes.clone()
+    }
+
     /// All records, read and checked.
     pub(crate) fn events(&self) -> Vec<Event> {
-        read_run(self.store.bytes().as_slice(), None, None)
+        read_run(self.bytes().as_slice(), None, None)
             .map(|record| record.unwrap().event)
             .collect()
     }

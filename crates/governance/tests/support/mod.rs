@@ -24,20 +24,7 @@ pub(crate) struct Disk {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultyStore {
     pub(crate) disk: Arc<Mutex<Disk>>,
-    volatile: bool,
-}
-
-impl FaultyStore {
-    pub(crate) fn volatile() -> Self {
-        Self {
-            volatile: true,
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.disk.lock().unwrap().bytes.clone()
-    }
+    pub(crate) volatile: bool,
 }
 
 impl JournalWriter for FaultyStore {
