@@ -8,7 +8,7 @@ use model::{CreateMode, Digest};
 use sandbox_init::LANDLOCK_ABI_WHOLE;
 use sandbox_init::limits::INPUTS_MAX;
 use sandbox_init::wire::{
-    BoundFile, Bounds, Identity, Input, Output, OutputMode, Plan, Run, ShownFile, Task,
+    BoundFile, Bounds, FileStamp, Identity, Input, Output, OutputMode, Plan, Run, ShownFile, Task,
 };
 use worker::{
     Ending, Enforcement, Limit, Limits, ProgramIdentity, Running, StartError, Tier, TierKind,
@@ -18,7 +18,7 @@ use worker::{
 use crate::cgroup::{Cgroups, Controller, GroupBounds};
 use crate::launch::{Order, launch, sealed};
 use crate::limits::{AGENT_DATA_MIB_MIN, ID_FIRST_DEFAULT};
-use crate::programs::{Located, ProgramCache, ProgramError};
+use crate::programs::{Located, ProgramCache, ProgramError, stamp_of};
 use crate::running::{Belongings, NamespaceWorker};
 use crate::slots::{IdSlot, private_folder};
 use crate::{filters, host};
@@ -79,6 +79,7 @@ impl NamespaceConfig {
 pub struct NamespaceTier {
     init: PathBuf,
     init_sha256: Digest,
+    init_stamp: FileStamp,
     programs: ProgramCache,
     filters: File,
     cgroups: Cgroups,
@@ -128,8 +129,10 @@ impl NamespaceTier {
             ));
         }
         let filters = filters::compile().map_err(|error| failed("seccomp", error))?;
+        let (init_sha256, init_stamp) = hash_init(&config.init)?;
         Ok(Self {
-            init_sha256: hash_init(&config.init)?,
+            init_sha256,
+            init_stamp,
             init: config.init,
             programs: config.programs,
             filters: sealed("symbi-filters", &filters).map_err(|error| failed("memfd", error))?,
@@ -191,6 +194,7 @@ impl NamespaceTier {
         inputs: Vec<File>,
         limits: &Limits,
     ) -> Result<NamespaceWorker, StartError> {
+        self.check_init()?;
         let slot = self
             .ids
             .as_ref()
@@ -242,6 +246,17 @@ impl NamespaceTier {
             has_output: plan.output.is_some(),
         };
         Ok(NamespaceWorker::new(launched, belongings))
+    }
+
+    /// The helper must still be the one whose hash the operator was told.
+    fn check_init(&self) -> Result<(), StartError> {
+        match std::fs::metadata(&self.init) {
+            Ok(found) if stamp_of(&found) == self.init_stamp => Ok(()),
+            _ => Err(unavailable(format!(
+                "the helper `{}` was replaced while this process runs; start it again",
+                self.init.display()
+            ))),
+        }
     }
 
     fn bounds(&self, limits: &Limits, is_agent: bool) -> Bounds {
@@ -465,15 +480,19 @@ fn check_folder(path: &str) -> Result<(), StartError> {
     ))
 }
 
-fn hash_init(path: &Path) -> Result<Digest, StartError> {
+/// The helper's hash and state.
+fn hash_init(path: &Path) -> Result<(Digest, FileStamp), StartError> {
     // An unreadable helper also could not have its ids mapped.
-    let content = std::fs::read(path).map_err(|error| {
+    let read = || {
+        let stamp = stamp_of(&std::fs::metadata(path)?);
+        Ok((Digest::of(&std::fs::read(path)?), stamp))
+    };
+    read().map_err(|error: std::io::Error| {
         unavailable(format!(
             "the helper `{}` must be readable by this user: {error}",
             path.display()
         ))
-    })?;
-    Ok(Digest::of(&content))
+    })
 }
 
 fn random_tag() -> Result<String, StartError> {

@@ -235,3 +235,42 @@ fn truncate_input(spec: worker::WorkerSpec) -> worker::WorkerSpec {
     spec.inputs()[0].content.set_len(2).unwrap();
     spec
 }
+
+#[test]
+fn a_helper_that_was_replaced_is_not_run() {
+    let marker = marker(7);
+    let folder = folder_with_init(&marker);
+    let mut tier = NamespaceTier::new(owner_config(folder.path(), &marker)).unwrap();
+    let before = tier.init_sha256();
+    fs::copy("/usr/bin/true", folder.path().join(&marker)).unwrap();
+    let error = tier.probe().unwrap_err().to_string();
+    assert!(error.contains("replaced"), "{error}");
+    assert_eq!(before, model::Digest::of(&fs::read(init_path()).unwrap()));
+}
+
+#[test]
+fn many_workers_leave_no_descriptor_and_no_child() {
+    let mut tier = crate::host::tier();
+    let me = rustix::thread::gettid().as_raw_nonzero();
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let job = Job::sh("echo x; echo y > o")
+        .input("i", b"z")
+        .output("o", model::CreateMode::File);
+    crate::host::run_in(&mut tier, &job);
+    let before = open();
+    for round in 0..30 {
+        match round % 3 {
+            0 => drop(crate::host::run_in(&mut tier, &job)),
+            1 => drop(start(&mut tier, &job).unwrap()),
+            _ => {
+                let mut running = start(&mut tier, &Job::new(&["sleep", "100"])).unwrap();
+                running.stop();
+                running.remove().unwrap();
+            }
+        }
+    }
+    // Tests of the same process may run beside this one.
+    assert!(open() <= before + 40, "{before} {}", open());
+    let children = fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap();
+    assert_eq!(children, "");
+}

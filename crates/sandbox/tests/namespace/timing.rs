@@ -25,6 +25,31 @@ fn no_interval_shows_in_the_time_of_a_short_command() {
     assert!(median(&mut times) < Duration::from_millis(60), "{times:?}");
 }
 
+#[test]
+fn an_owner_is_not_woken_without_a_cause() {
+    let mut tier = tier();
+    for script in [
+        "sleep 0.3",
+        "exec >&- 2>&-; sleep 0.3",
+        "echo x; exec 2>&-; sleep 0.3; echo y",
+    ] {
+        let mut running = start(&mut tier, &Job::sh(script)).unwrap();
+        let mut woken = 0;
+        loop {
+            let mut polled = vec![];
+            running.poll_descriptors(&mut polled);
+            rustix::event::poll(&mut polled, None).unwrap();
+            drop(polled);
+            woken += 1;
+            if running.advance().is_some() {
+                break;
+            }
+        }
+        running.remove().unwrap();
+        assert!(woken <= 6, "{script}: {woken}");
+    }
+}
+
 /// Medians in a tight loop, and after a pause: joining a group of version 1 then waits for a
 /// grace period of the kernel.
 #[test]
