@@ -4,7 +4,8 @@ use model::{Canonical, Digest, JsonObject, ToolName};
 use serde::Serialize;
 use worker::{Running, StartError, WorkerSpec};
 
-use crate::call::{PreparedCall, ProposedCall};
+use crate::call::PreparedCall;
+use crate::proposal::ProposedCall;
 use crate::refusal::Refusal;
 
 /// A tool as a client sees it.

@@ -21,18 +21,19 @@ mod executor;
 mod gate;
 pub mod limits;
 mod outcome;
+mod proposal;
 mod receipt;
 mod refusal;
 mod rules;
 mod settle;
 
 pub use call::{
-    ApprovedCall, AuthorizedCall, BrokerToolCall, DispatchedCall, PreparedCall, PreparedWork,
-    ProposedCall, RecordFailure, RecordedCall,
+    ApprovedCall, AuthorizedCall, DispatchedCall, PreparedCall, RecordFailure, RecordedCall,
 };
 pub use executor::{ActionExecutor, Lowered, ToolDefinition};
 pub use gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict};
 pub use outcome::{CreatedFile, Outcome, StopCause, ToolOutput};
+pub use proposal::{BrokerToolCall, PreparedWork, ProposedCall};
 pub use receipt::{Approver, Receipt};
 pub use refusal::{Refusal, RefusalKind};
 pub use rules::{Admission, EndCause, LoopConfig, LoopState, SessionRules, StartRefusal};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use journal::Stage;
 use model::{CallId, Digest, RunId, ToolName};
 
-use crate::call::{BrokerToolCall, ProposedCall};
 use crate::executor::ToolDefinition;
 use crate::limits::{
     CALLS_DEFAULT, CALLS_MAX, LIFETIME_DEFAULT, LIFETIME_MAX, TOOL_SET_BYTES_MAX, TOOLS_MAX,
 };
+use crate::proposal::{BrokerToolCall, ProposedCall};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Who the session acts for. Set by the trusted owner; a client cannot change a letter of it.

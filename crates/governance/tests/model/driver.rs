@@ -36,6 +36,8 @@ pub(crate) enum Event {
     GoWithoutApproval,
     Approve,
     ApproveWithAnothersReceipt,
+    /// By somebody whose name no record can hold.
+    ApproveUnrecordably,
     Deny,
     Expire,
     Withdraw,
@@ -210,8 +212,8 @@ impl Driver {
             Phase::Idle => {
                 let id = u8::try_from(random.below(5)).unwrap();
                 match random.below(16) {
-                    0..=3 => Event::Propose { id, tool: ECHO },
-                    4..=6 => Event::Propose { id, tool: FAIL },
+                    0..=4 => Event::Propose { id, tool: ECHO },
+                    5 | 6 => Event::Propose { id, tool: FAIL },
                     7..=9 => Event::Propose { id, tool: GUARDED },
                     10 => Event::Propose {
                         id,
@@ -226,13 +228,14 @@ impl Driver {
                     _ => Event::Close,
                 }
             }
-            Phase::Prepared(prepared) if prepared.needs_approval() => match random.below(10) {
+            Phase::Prepared(prepared) if prepared.needs_approval() => match random.below(11) {
                 0 => Event::AskPolicyFirst,
                 1..=4 => Event::Approve,
                 5 => Event::ApproveWithAnothersReceipt,
                 6 => Event::Deny,
                 7 => Event::Expire,
                 8 => Event::Withdraw,
+                9 => Event::ApproveUnrecordably,
                 _ => Event::GoWithoutApproval,
             },
             Phase::Prepared(_) => Event::GoWithoutApproval,
@@ -356,6 +359,11 @@ impl Driver {
             }
             Event::Approve => {
                 let receipt = receipt(call.call_sha256());
+                return self.or_refuse(call.approve(receipt).map(Phase::Approved));
+            }
+            Event::ApproveUnrecordably => {
+                let mut receipt = receipt(call.call_sha256());
+                receipt.approver.identity = "x".repeat(2000);
                 return self.or_refuse(call.approve(receipt).map(Phase::Approved));
             }
             Event::ApproveWithAnothersReceipt => {
@@ -631,6 +639,10 @@ impl Driver {
         drop(driver);
         let trace = trace.lock().unwrap();
         tally.count(&trace, finale);
+        // Reading back is the dearest step: all crashes, and every second close.
+        if finale != Finale::Crashed && !signed && random.one_in(2) {
+            return trace.violation().map_or(Ok(()), Err);
+        }
         trace.check_end(finale, &survived, signed)
     }
 }
