@@ -92,11 +92,16 @@ impl SettledCall {
         let Descriptor::Command(command) = descriptor else {
             return;
         };
-        if self.outcome != Outcome::Succeeded || command.output_format != OutputFormat::Json {
+        if self.outcome != Outcome::Succeeded {
             return;
         }
-        if let Err(error) = model::json::parse_strict(&self.output.stdout, usize::MAX) {
-            let reason = format!("its output is not the JSON that its manifest promises: {error}");
+        let format = command.output_format;
+        if let Err(error) = format.check(&self.output.stdout) {
+            let name = match format {
+                OutputFormat::Json => "JSON",
+                other => other.as_str(),
+            };
+            let reason = format!("its output is not the {name} that its manifest promises: {error}");
             self.outcome = Outcome::Failed {
                 reason: shorten(&reason),
             };

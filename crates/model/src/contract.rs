@@ -24,12 +24,35 @@ impl RiskTier {
     }
 }
 
-/// How a tool's stdout is to be read.
+/// How a tool's stdout is to be read; [`OutputFormat::parse`] reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
+    /// Anything, in UTF-8 or not.
     Text,
+    /// One strict JSON value.
     Json,
+    /// One strict JSON value a line.
+    Jsonl,
+    /// RFC 4180 with a header row.
+    Csv,
+    /// One XML element without DOCTYPE.
+    Xml,
+}
+
+impl OutputFormat {
+    pub const ALL: [Self; 5] = [Self::Text, Self::Json, Self::Jsonl, Self::Csv, Self::Xml];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+            Self::Xml => "xml",
+        }
+    }
 }
 
 /// How the output appears to the program.
