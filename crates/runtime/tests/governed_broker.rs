@@ -1,0 +1,18 @@
+//! The session as a library: real manifests, real Cedar, real journals, fake and real workers.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+#[path = "governed_broker/approvals.rs"]
+mod approvals;
+#[path = "governed_broker/calls.rs"]
+mod calls;
+#[path = "governed_broker/ends.rs"]
+mod ends;
+#[path = "governed_broker/files.rs"]
+mod files;
+#[path = "governed_broker/launch.rs"]
+mod launch;
+#[path = "governed_broker/records.rs"]
+mod records;

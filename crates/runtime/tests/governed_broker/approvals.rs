@@ -1,0 +1,260 @@
+//! Calls that wait for a person: seen as they are, answered once, and gone without a trace.
+
+use std::time::Duration;
+
+use governance::{EndCause, Outcome, RefusalKind};
+use model::Digest;
+use serde_json::json;
+use symbi_runtime::reasoning::governed_session::DecideError;
+use testkit::tier::Play;
+
+use crate::support::session::{Governed, Setup, succeeded};
+use crate::support::{TESTER, approver, call, refused, until};
+
+/// Nothing is held any more, and no answer counts.
+#[track_caller]
+fn assert_gone(governed: &Governed, held_id: &str, digest: Digest) {
+    assert!(governed.session.pending().is_empty());
+    for approved in [true, false] {
+        let late = governed
+            .session
+            .decide(held_id, digest, approved, approver());
+        assert!(matches!(late, Err(DecideError::NotHeld { .. })), "{late:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_lets_the_call_run_once_and_is_recorded_with_it() {
+    let governed = Setup::default().start_durable();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 99}));
+    let held = governed.held().await;
+    assert_eq!(
+        (held.principal.as_str(), held.tool.as_str()),
+        (TESTER, "guarded")
+    );
+    assert!(
+        held.review.as_str().contains(r#""argv":["echo","10"]"#),
+        "{}",
+        held.review.as_str()
+    );
+    assert_eq!(held.review_sha256, held.review.digest());
+    assert_eq!(governed.tier.started(), 0);
+    governed.approve(&held);
+    let again = governed
+        .session
+        .decide(&held.held_id, held.review_sha256, true, approver());
+    assert!(matches!(again, Err(DecideError::NotHeld { .. })));
+    let outcome = succeeded(waiting.await.unwrap());
+    assert_eq!(outcome.call_sha256, held.review_sha256);
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    assert_eq!(governed.tier.started(), 1);
+    let record = &governed.of_kind("CallDispatching")[0];
+    let approval = &record["approval"];
+    assert_eq!(approval["held_id"], held.held_id.as_str());
+    assert_eq!(approval["surface"], "terminal");
+    assert_eq!(approval["approver"], "uid 1000");
+    assert_eq!(approval["review_sha256"], record["call_sha256"]);
+    let time = |key: &str| approval[key].as_str().unwrap().to_owned();
+    assert!(time("created_at") <= time("decided_at") && time("decided_at") <= time("expires_at"));
+    governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_names_another_review_or_call_does_not_count() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    let other = Digest::of(b"another text");
+    let wrong = governed
+        .session
+        .decide(&held.held_id, other, true, approver());
+    assert!(matches!(wrong, Err(DecideError::OtherReview { .. })));
+    let unknown = governed
+        .session
+        .decide("held-0", held.review_sha256, true, approver());
+    assert!(matches!(unknown, Err(DecideError::NotHeld { .. })));
+    assert_eq!(governed.session.pending().len(), 1);
+    governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_denial_leaves_no_effect_nothing_pending_and_a_session_that_completes() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded_copy", copy());
+    let held = governed.held().await;
+    assert_eq!(governed.project.candidates().len(), 0);
+    let digest = held.review_sha256;
+    governed
+        .session
+        .decide(&held.held_id, digest, false, approver())
+        .unwrap();
+    let refusal = refused(waiting.await.unwrap());
+    assert_eq!(refusal.kind, RefusalKind::NotApproved);
+    assert!(refusal.reason.contains("uid 1000"), "{refusal}");
+    assert_gone(&governed, &held.held_id, digest);
+    assert_eq!(governed.project.staged(), 0);
+    let refusal = refused(governed.call("1", "guarded", json!({"count": 2})).await);
+    assert!(refusal.reason.contains("reuse"), "{refusal}");
+    governed.close().await.unwrap();
+    assert_eq!(governed.tier.started(), 0);
+    assert!(!governed.project.exists("out/b.csv"));
+}
+
+#[tokio::test]
+async fn an_expired_call_is_refused_with_its_timeout_and_a_late_answer_is_an_error() {
+    let timeout = Duration::from_millis(200);
+    let governed = Setup::default().approval_time(timeout).start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    let refusal = refused(waiting.await.unwrap());
+    assert_eq!(refusal.kind, RefusalKind::NotApproved);
+    assert!(refusal.reason.contains("timeout of 0.2 s"), "{refusal}");
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    governed.close().await.unwrap();
+    assert_eq!(governed.terminal()["completed"], true);
+    assert_eq!(governed.tier.started(), 0);
+}
+
+#[tokio::test]
+async fn a_client_takes_back_a_held_call_and_the_session_goes_on() {
+    let governed = Setup::default().start();
+    let pending = governed
+        .session
+        .submit(call("1", "guarded", json!({"count": 1})))
+        .await;
+    let pending = pending.unwrap();
+    let held = governed.held().await;
+    assert!(pending.withdraw());
+    let refusal = refused(pending.await);
+    assert_eq!(refusal.kind, RefusalKind::Withdrawn);
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    assert_eq!(governed.of_kind("CallWithdrawn").len(), 1);
+    succeeded(governed.call("2", "scale", json!({"count": 1})).await);
+    governed.close().await.unwrap();
+    assert_eq!(governed.terminal()["calls"], 2);
+}
+
+#[tokio::test]
+async fn a_client_takes_back_a_queued_call_and_nothing_of_it_is_prepared() {
+    let governed = Setup::default().start();
+    governed.tier.next_runs(Play::runs_on());
+    let first = governed.spawn("1", "scale", json!({"count": 1}));
+    governed.until_started(1).await;
+    let queued = governed
+        .session
+        .submit(call("2", "guarded", json!({"count": 1})))
+        .await;
+    let queued = queued.unwrap();
+    assert!(queued.withdraw());
+    assert!(governed.tier.end(0, Play::exits(0)));
+    succeeded(first.await.unwrap());
+    let refusal = refused(queued.await);
+    assert_eq!(refusal.kind, RefusalKind::Withdrawn);
+    assert_eq!(refusal.call_sha256, None);
+    governed.close().await.unwrap();
+    assert_eq!(governed.terminal()["calls"], 2);
+}
+
+#[tokio::test]
+async fn an_owner_that_drops_a_held_call_withdraws_it_alone() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    waiting.abort();
+    until("the withdrawal", || {
+        !governed.of_kind("CallWithdrawn").is_empty()
+    })
+    .await;
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    succeeded(governed.call("2", "scale", json!({"count": 1})).await);
+    governed.close().await.unwrap();
+    assert_eq!(governed.terminal()["completed"], true);
+}
+
+#[tokio::test]
+async fn an_owner_that_cancels_ends_a_held_call_and_the_session() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    governed.session.cancel();
+    assert_eq!(waiting.await.unwrap().unwrap_err(), EndCause::Cancelled);
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    assert_eq!(governed.close().await.unwrap_err(), EndCause::Cancelled);
+    assert_eq!(
+        governed.kinds(),
+        ["RunStarted", "CallWithdrawn", "RunEnded"]
+    );
+    assert_eq!(governed.terminal()["completed"], false);
+}
+
+#[tokio::test]
+async fn a_close_while_a_call_is_held_is_an_error_and_the_call_is_gone() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    assert_eq!(
+        governed.close().await.unwrap_err(),
+        EndCause::ClosedWithCall
+    );
+    assert_eq!(
+        waiting.await.unwrap().unwrap_err(),
+        EndCause::ClosedWithCall
+    );
+    assert_gone(&governed, &held.held_id, held.review_sha256);
+    assert_eq!(
+        governed.kinds(),
+        ["RunStarted", "CallWithdrawn", "RunEnded"]
+    );
+    assert_eq!(governed.tier.started(), 0);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_a_call_that_policy_would_deny_even_then() {
+    let policy = r#"
+permit(principal, action, resource);
+@id("never-guarded")
+forbid(principal, action == Action::"tool_call::guarded", resource);
+"#;
+    let governed = Setup::default().policies(policy).start();
+    let refusal = refused(governed.call("1", "guarded", json!({"count": 1})).await);
+    assert_eq!(refusal.kind, RefusalKind::Denied);
+    assert_eq!(refusal.policies[0].id, "never-guarded");
+    governed.close().await.unwrap();
+    assert_eq!(governed.tier.started(), 0);
+}
+
+#[tokio::test]
+async fn where_nobody_can_be_asked_a_permit_is_not_enough() {
+    let governed = Setup::default().nobody().start();
+    let refusal = refused(governed.call("1", "guarded", json!({"count": 1})).await);
+    assert_eq!(refusal.kind, RefusalKind::NotApproved);
+    assert!(refusal.reason.contains("approval"), "{refusal}");
+    assert_eq!(refusal.advice.as_deref(), Some("ask somebody"));
+    governed.close().await.unwrap();
+    assert_eq!(governed.tier.started(), 0);
+}
+
+#[tokio::test]
+async fn what_was_approved_is_what_runs_whatever_became_of_the_input() {
+    let governed = Setup::default().namespace().start_durable();
+    let waiting = governed.spawn("1", "guarded_copy", copy());
+    let held = governed.held().await;
+    assert!(!governed.project.exists("out/b.csv"));
+    std::fs::write(
+        governed.project.file("data/a.csv"),
+        "changed after the review",
+    )
+    .unwrap();
+    governed.approve(&held);
+    let outcome = succeeded(waiting.await.unwrap());
+    assert_eq!(outcome.outcome, Outcome::Succeeded);
+    let published = std::fs::read(governed.project.file("out/b.csv")).unwrap();
+    assert_eq!(published, b"a,b\n1,2\n");
+    governed.close().await.unwrap();
+}
+
+fn copy() -> serde_json::Value {
+    json!({"input": "data/a.csv", "output": "out/b.csv"})
+}
