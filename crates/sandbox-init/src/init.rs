@@ -19,9 +19,9 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
+use crate::bootstrap::{Gifts, JOINED, MAPPED, await_helper, report};
 use crate::files::{self, HeldOutput};
 use crate::halt::{At, Halt};
-use crate::helper::{Gifts, JOINED, MAPPED, await_helper, report};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::root;
 use crate::socket;
@@ -58,8 +58,6 @@ fn live(plan: &Plan, gifts: Gifts, mut sync: UnixStream) -> Result<(), Halt> {
     let (pid, started) = start_workload(plan, gifts)?;
     workload::keep_capabilities(CapabilitySet::KILL | CapabilitySet::DAC_READ_SEARCH)?;
     rustix::thread::set_no_new_privs(true).at("no_new_privs")?;
-    // Changing capabilities made init dumpable by nobody again, but say so.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).at("dumpable")?;
     send(&Reply::Started, None)?;
     let status = watch(pid, &signals)?;
     let ran_micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -118,7 +116,6 @@ fn check_bound_files(plan: &Plan) -> Result<(), Halt> {
 fn start_workload(plan: &Plan, gifts: Gifts) -> Result<(i32, Instant), Halt> {
     let (errors, theirs) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at("make a pipe")?;
-    let started = Instant::now();
     let pid = match sys::fork().at("fork")? {
         Forked::Child => workload::run(plan, &gifts, File::from(theirs)),
         Forked::Parent { pid } => pid,
@@ -132,7 +129,7 @@ fn start_workload(plan: &Plan, gifts: Gifts) -> Result<(i32, Instant), Halt> {
         .read_to_end(&mut told)
         .at("wait for the program")?;
     if told.is_empty() {
-        return Ok((pid, started));
+        return Ok((pid, Instant::now()));
     }
     socket::send(io::stdin().as_fd(), &told, &[]).at("report the workload's failure")?;
     Err(Halt::OwnerGone)

@@ -6,9 +6,10 @@
 
 #![deny(unsafe_code)]
 
+mod bootstrap;
 mod files;
 mod halt;
-mod helper;
+
 mod init;
 pub mod limits;
 mod root;
@@ -18,7 +19,7 @@ mod sys;
 pub mod wire;
 mod workload;
 
-pub use helper::run;
+pub use bootstrap::run;
 
 /// The Landlock version that the rules of a worker use in full.
 pub const LANDLOCK_ABI_WHOLE: u32 = 6;

@@ -14,9 +14,9 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
+use crate::bootstrap::Gifts;
 use crate::files::{WORKLOAD_ID, writable_folders};
 use crate::halt::{At, Halt};
-use crate::helper::Gifts;
 use crate::limits::{
     CORE_BYTES_MAX, LOCKED_BYTES_MAX, OPEN_FILES_MAX, PENDING_SIGNALS_MAX, STACK_BYTES_MAX,
 };

@@ -216,13 +216,13 @@ attempt('supplementary groups', lambda: set(os.getgroups()) - {65534})
 
 # -- files of the host
 for path in [canary, '/proc/self/root' + canary, '/proc/self/cwd/../../..' + canary, '/../../..' + canary, '/etc/shadow', '/etc/machine-id',
-             '/root/.bashrc', '/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list', '/proc/sysrq-trigger', '/dev/kmsg',
+             '/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list', '/proc/sysrq-trigger', '/dev/kmsg',
              '/dev/mem', '/dev/vda', '/dev/sda', '/dev/fuse', '/dev/kvm', '/dev/net/tun', '/dev/loop0', '/dev/vsock', '/sys/kernel/notes']:
     if path in ('/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list'):
         attempt(f'content of {path}', lambda: open(path, 'rb').read(1))
     elif path == '/proc/sysrq-trigger': writable(path)
     else: readable(path)
-for path in ['/root', '/home', '/work', '/mnt', '/sys', '/boot', '/srv', '/var/lib', '/run', '/usr/local', '/usr/src', '/proc/acpi', '/proc/scsi', '/lost+found']:
+for path in ['/root', '/home', '/mnt', '/opt', '/sys', '/boot', '/srv', '/var/lib', '/run', '/usr/local', '/usr/src', '/proc/acpi', '/proc/scsi', '/lost+found']:
     listable(path)
 for path in ['/proc/sys/kernel/core_pattern', '/proc/sys/user/max_user_namespaces', '/proc/sys/kernel/hostname', '/proc/sys/net/ipv4/ip_forward',
              '/proc/sys/vm/drop_caches', '/proc/irq/default_smp_affinity', '/proc/bus/pci/00', '/etc/passwd', '/etc/hosts', '/usr/bin/true', '/bin/sh',
@@ -232,7 +232,7 @@ for folder in ['/', '/workspace', '/etc', '/usr/bin', '/dev', '/run', '/proc', '
     attempt(f'create in {folder}', lambda: os.close(os.open(folder + '/attack', os.O_CREAT | os.O_WRONLY)) is None)
 attempt('max_user_namespaces', lambda: open('/proc/sys/user/max_user_namespaces').read() != '0\n')
 attempt('other processes', lambda: [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid()) and os.path.exists(f'/proc/{p}/exe')])
-attempt('host paths in mountinfo', lambda: [l for l in open('/proc/self/mountinfo') if 'symbi' in l or '/work/' in l or canary.rsplit('/', 1)[0] in l])
+attempt('host paths in mountinfo', lambda: [l for l in open('/proc/self/mountinfo') if 'symbi' in l or canary.rsplit('/', 1)[0] in l])
 attempt('writable mounts', lambda: [l for l in open('/proc/self/mountinfo') if l.split()[5].startswith('rw') and l.split()[4] not in ('/tmp', '/dev/shm', '/proc')
         and not l.split()[4].startswith(('/dev/', '/workspace/out'))])
 attempt('name of PID 1', lambda: open('/proc/1/cmdline').read() != 'symbi-init\0')

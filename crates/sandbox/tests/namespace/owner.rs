@@ -16,9 +16,9 @@ const GONE_WITHIN: Duration = Duration::from_secs(1);
 const MARKER: &str = "SYMBI_TEST_MARKER";
 const FOLDER: &str = "SYMBI_TEST_FOLDER";
 
-/// Not a test of its own: the owner that `owner_killed_…` starts and kills.
+/// Not a test of its own: the owner that the tests below start and kill.
 #[test]
-#[ignore = "needs to be started by another test"]
+#[ignore = "the child of the test of killed owners, which runs it"]
 fn owner_process() {
     let (Ok(marker), Ok(folder)) = (std::env::var(MARKER), std::env::var(FOLDER)) else {
         return;
@@ -273,4 +273,44 @@ fn many_workers_leave_no_descriptor_and_no_child() {
     assert!(open() <= before + 40, "{before} {}", open());
     let children = fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap();
     assert_eq!(children, "");
+}
+
+#[test]
+fn init_holds_nothing_of_its_owner() {
+    // Only root can look at it.
+    if !is_root() {
+        return;
+    }
+    let marker = marker(8);
+    let folder = folder_with_init(&marker);
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "x").unwrap();
+    // A descriptor that the owner forgot to protect.
+    let leaked = fs::File::open(&secret).unwrap();
+    rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
+    let mut tier = NamespaceTier::new(owner_config(folder.path(), &marker)).unwrap();
+    let job = Job::new(&["sleep", "1000"]).output("o", model::CreateMode::File);
+    let running = start(&mut tier, &job).unwrap();
+    let found = processes_with(&marker);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let path = found[0].split(' ').next().unwrap();
+    let entries = fs::read_dir(format!("{path}/fd")).unwrap().flatten();
+    let mut held: Vec<String> = entries
+        .map(|entry| {
+            fs::read_link(entry.path())
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .map(|link| link.split(':').next().unwrap().to_owned())
+        .collect();
+    held.sort();
+    assert_eq!(
+        held,
+        ["/dev/null", "/dev/null", "/output", "anon_inode", "socket"]
+    );
+    assert_eq!(fs::read(format!("{path}/environ")).unwrap(), b"");
+    let name = fs::read(format!("{path}/cmdline")).unwrap();
+    assert_eq!(name, b"symbi-init\0");
+    drop(running);
 }

@@ -8,7 +8,7 @@ use crate::host::{config, init_path, is_root};
 
 /// Not a test of its own: says what the tier says where it runs.
 #[test]
-#[ignore = "needs to be started by another test"]
+#[ignore = "the child of the test below, which runs it"]
 fn probe_here() {
     let outcome = NamespaceTier::new(config()).and_then(|mut tier| tier.probe());
     match outcome {

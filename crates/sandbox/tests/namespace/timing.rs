@@ -53,7 +53,7 @@ fn an_owner_is_not_woken_without_a_cause() {
 /// Medians in a tight loop, and after a pause: joining a group of version 1 then waits for a
 /// grace period of the kernel.
 #[test]
-#[ignore = "needs a quiet machine: measures, asserts nothing"]
+#[ignore = "needs a quiet machine: run ./test"]
 fn measure() {
     for (pause, rounds) in [(0, 220), (60, 60)] {
         let mut tier = tier();
