@@ -101,7 +101,8 @@ impl SettledCall {
                 OutputFormat::Json => "JSON",
                 other => other.as_str(),
             };
-            let reason = format!("its output is not the {name} that its manifest promises: {error}");
+            let reason =
+                format!("its output is not the {name} that its manifest promises: {error}");
             self.outcome = Outcome::Failed {
                 reason: shorten(&reason),
             };
