@@ -132,7 +132,7 @@ class Adapter(http.server.BaseHTTPRequestHandler):
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                     self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
-            answer.close()  # read1 does not notice the end of an answer with a length (CPython before 3.13)
+            answer.close()  # older Pythons: read1 leaves an answer with a length open
             whole = True
         except Exception:
             self.close_connection = True
