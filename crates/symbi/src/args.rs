@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Run a contained agent of the project
     Run(RunArgs),
+    /// Watch a hostile agent do real work, contained, with every promise checked
+    Demo(DemoArgs),
     /// Show, check and try the project's tools
     #[command(subcommand)]
     Tools(ToolsCommand),
@@ -86,6 +88,16 @@ pub(crate) struct RunArgs {
     /// Most output tokens that the run may reserve [default: the configuration's]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Leave the project in a folder that is absent or empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// The Cargo.lock to make the report of [default: the one of symbi itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lock: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,7 +18,6 @@ use crate::open::OpenProject;
 #[derive(Debug)]
 pub(crate) struct RunPlace {
     pub(crate) files: RunFiles,
-    pub(crate) state: ProjectState,
     pub(crate) vkey: String,
 }
 
@@ -31,7 +30,6 @@ impl RunPlace {
             .map_err(|error| storage(&error))?;
         Ok(Self {
             files,
-            state,
             vkey: key.vkey(),
         })
     }

@@ -4,11 +4,14 @@
 
 mod args;
 mod commands;
+mod demo;
 mod dirs;
 mod exit;
 mod govern;
+mod harden;
 mod inference;
 mod interrupt;
+mod launch;
 mod open;
 mod output;
 mod story;
@@ -22,6 +25,7 @@ use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
+    harden::harden();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -49,6 +53,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Trust { yes } => commands::trust::run(*yes, &cli.common),
         Command::Call(args) => commands::call::run(args, &cli.common),
         Command::Run(args) => commands::run::run(args, &cli.common),
+        Command::Demo(args) => commands::demo::run(args, &cli.common),
         Command::Tools(command) => commands::tools::run(command, &cli.common),
         Command::Policy(command) => commands::policy::run(command, &cli.common),
         Command::Audit(command) => commands::audit::run(command, &cli.common),

@@ -39,17 +39,7 @@ fn event_lines(event: &Event) -> Vec<String> {
             ),
             format!("policies {}", it.policy_sha256),
         ],
-        Event::CallRefused(it) => {
-            let mut lines = vec![format!(
-                "{} ({}) REFUSED at {}: {}",
-                safe(&it.tool),
-                it.call_id,
-                stage_name(it.stage),
-                safe(&it.reason)
-            )];
-            lines.extend(it.policies.iter().map(policy_line));
-            lines
-        }
+        Event::CallRefused(it) => refused_lines(it),
         Event::CallWithdrawn(it) => {
             vec![format!(
                 "{} ({}) withdrawn: {}",
@@ -106,6 +96,18 @@ fn event_lines(event: &Event) -> Vec<String> {
         },
         Event::Custom(it) => vec![format!("{}: {}", safe(&it.custom_kind), it.digest)],
     }
+}
+
+fn refused_lines(refused: &journal::CallRefused) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} ({}) REFUSED at {}: {}",
+        safe(&refused.tool),
+        refused.call_id,
+        stage_name(refused.stage),
+        safe(&refused.reason)
+    )];
+    lines.extend(refused.policies.iter().map(policy_line));
+    lines
 }
 
 fn settled_lines(settled: &journal::CallSettled) -> Vec<String> {

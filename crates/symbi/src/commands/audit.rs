@@ -144,7 +144,7 @@ fn parse_key(text: &str) -> Result<PublicKey, Failure> {
     })
 }
 
-fn own_key(open: &OpenProject) -> Result<PublicKey, Failure> {
+pub(crate) fn own_key(open: &OpenProject) -> Result<PublicKey, Failure> {
     let state = open
         .project
         .state()
@@ -170,7 +170,7 @@ fn ledger(open: &OpenProject, key: &PublicKey) -> Result<Option<journal::LedgerR
         .map_err(|error| Failure::new(Exit::Storage, format!("the ledger cannot be read: {error}")))
 }
 
-fn ledger_run(
+pub(crate) fn ledger_run(
     open: &OpenProject,
     run: RunId,
     key: &PublicKey,

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
         open.policies(Surface::Call, &config, &contracts)?
     };
     let (tier, init_sha256) = govern::tier(&open, &config)?;
-    let executor = govern::executor(&open, &config, contracts, &[name.clone()], tier)?;
+    let executor = govern::executor(&open, &config, contracts, std::slice::from_ref(&name), tier)?;
     let run = RunId::new();
     let place = RunPlace::create(&open, run, OPERATOR)?;
     let parts = SessionParts {

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod call;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod policy;

@@ -5,29 +5,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use governance::{EndCause, LoopConfig, LoopState, Outcome};
+use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome};
 use journal::Client;
-use model::{AgentName, RunId, ToolName, Untrusted};
-use project::{AgentExecutor, AgentSettings, Config, Surface};
-use sandbox::ProgramCache;
+use model::{AgentName, RunId, Untrusted};
+use project::{AgentSettings, Config, Surface};
+use symbi_runtime::cli_executor::ProtectedInference;
 use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker};
 use symbi_runtime::reasoning::governed_session::{
     Answer, GovernedToolSession, LaunchEnd, SessionParts,
 };
-use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
+use symbi_runtime::tools::tool_set_digest;
 use symbi_runtime::{CedarGate, LedgerRegister};
-use worker::{CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind};
 
 use crate::args::{Common, RunArgs};
 use crate::commands::call::{exit_of_answer, exit_of_end, nobody};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
-use crate::inference::{self, Inference};
+use crate::inference;
+use crate::interrupt::Watch;
+use crate::launch::{LaunchFacts, launch_plan};
 use crate::open::{OpenProject, find_tool};
 use crate::output::Output;
-
-/// Folder of the agent's own program inside its worker.
-const AGENT_FOLDER: &str = "/agent";
 
 /// How a run ended.
 #[derive(Debug)]
@@ -41,13 +39,19 @@ pub(crate) struct RunEnd {
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, common: &Common) -> Result<Exit, Failure> {
+    let watch =
+        Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
-    let end = run_agent(&open, args)?;
+    let end = run_agent(&open, args, &watch)?;
     Ok(report(&end, Output::new(common.json)))
 }
 
-/// Runs an agent of a trusted project to its end.
-pub(crate) fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Failure> {
+/// Runs an agent of a trusted project to its end, or until `watch` is asked for one.
+pub(crate) fn run_agent(
+    open: &OpenProject,
+    args: &RunArgs,
+    watch: &Watch,
+) -> Result<RunEnd, Failure> {
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
@@ -57,29 +61,23 @@ pub(crate) fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Fa
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = inference::configured(open, &config, args.budget_tokens)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;
-    let broker_tools = BrokerTools::of(&contracts);
+    let tools = BrokerTools::of(&contracts);
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let run = RunId::new();
-    let parent = RunFolder::create(open, run)?;
+    let folder = RunFolder::create(open, run)?;
     let facts = LaunchFacts {
         name: &name,
         settings: &settings,
         args,
         policy_sha256: policies.digest(),
-        tools: &settings.allowed_tools,
-        tool_set_sha256: symbi_runtime::tools::tool_set_digest(governance::ActionExecutor::tools(
-            &executor,
-        )),
+        tool_set_sha256: tool_set_digest(ActionExecutor::tools(&executor)),
         inference: inference.as_ref(),
     };
-    let plan = launch_plan(open, &config, &facts, &parent.channel())?;
+    let plan = launch_plan(open, &config, &facts, &folder.channel())?;
     let place = RunPlace::create(open, run, name.as_str())?;
-    let (journal, path, vkey) = (
-        place.files.journal().clone(),
-        place.files.path().to_owned(),
-        place.vkey.clone(),
-    );
-    let protected = inference
+    let (journal, vkey) = (place.files.journal().clone(), place.vkey.clone());
+    let path = place.files.path().to_owned();
+    let inference = inference
         .map(|it| it.protect(journal.clone()))
         .transpose()?;
     let parts = SessionParts {
@@ -103,28 +101,13 @@ pub(crate) fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Fa
         init_sha256: Some(init_sha256),
         one_shot: false,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Storage, format!("the async runtime: {error}")))?;
-    let executor_name = settings.executor.as_str();
-    let (launch, session) = runtime.block_on(async {
-        let session =
-            GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
-        let broker = match protected {
-            Some(inference) => McpToolBroker::start_with_inference(
-                session,
-                run,
-                &broker_tools,
-                parent.path(),
-                inference,
-            ),
-            None => McpToolBroker::start(session, run, &broker_tools, parent.path()),
-        }
-        .map_err(|error| Failure::of(Exit::Storage, &error))?;
-        Ok(to_the_end(broker, executor_name).await)
-    })?;
+    let channel = AgentChannel {
+        tools,
+        folder,
+        inference,
+        executor: settings.executor.as_str(),
+    };
+    let (launch, session) = serve(parts, channel, watch)?;
     Ok(RunEnd {
         run,
         journal: path,
@@ -134,8 +117,44 @@ pub(crate) fn run_agent(open: &OpenProject, args: &RunArgs) -> Result<RunEnd, Fa
     })
 }
 
+/// What the agent's broker is started with, besides its session.
+struct AgentChannel {
+    tools: BrokerTools,
+    folder: RunFolder,
+    inference: Option<ProtectedInference>,
+    executor: &'static str,
+}
+
+type Ends = (LaunchEnd, Result<(), EndCause>);
+
+fn serve(parts: SessionParts, channel: AgentChannel, watch: &Watch) -> Result<Ends, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Storage, format!("the async runtime: {error}")))?;
+    let run = parts.state.run;
+    runtime.block_on(async {
+        let session =
+            GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
+        let (tools, parent) = (&channel.tools, channel.folder.path());
+        let broker = match channel.inference {
+            Some(inference) => {
+                McpToolBroker::start_with_inference(session, run, tools, parent, inference)
+            }
+            None => McpToolBroker::start(session, run, tools, parent),
+        }
+        .map_err(|error| Failure::of(Exit::Storage, &error))?;
+        Ok(to_the_end(broker, channel.executor, watch).await)
+    })
+}
+
 /// Launches, waits, closes. Ctrl-C stops the agent first, then the session ends.
-async fn to_the_end(broker: McpToolBroker, executor: &str) -> (LaunchEnd, Result<(), EndCause>) {
+async fn to_the_end(
+    broker: McpToolBroker,
+    executor: &str,
+    watch: &Watch,
+) -> (LaunchEnd, Result<(), EndCause>) {
     let session = broker.session().clone();
     let launched = async {
         match session.launch(executor).await {
@@ -145,11 +164,12 @@ async fn to_the_end(broker: McpToolBroker, executor: &str) -> (LaunchEnd, Result
     };
     let mut launched = Box::pin(launched);
     let end = tokio::select! {
-        end = &mut launched => end,
-        () = crate::interrupt::interrupted() => {
+        biased;
+        () = watch.asked() => {
             session.cancel();
             launched.as_mut().await
         }
+        end = &mut launched => end,
     };
     drop(launched);
     (end, broker.close().await)
@@ -205,154 +225,6 @@ impl RunFolder {
 impl Drop for RunFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.path);
-    }
-}
-
-struct LaunchFacts<'a> {
-    name: &'a AgentName,
-    settings: &'a AgentSettings,
-    args: &'a RunArgs,
-    policy_sha256: model::Digest,
-    tools: &'a [ToolName],
-    tool_set_sha256: model::Digest,
-    inference: Option<&'a Inference>,
-}
-
-fn launch_plan(
-    open: &OpenProject,
-    config: &Config,
-    facts: &LaunchFacts<'_>,
-    channel: &Path,
-) -> Result<LaunchPlan, Failure> {
-    let settings = facts.settings;
-    let AgentExecutor::Command { command } = &settings.executor else {
-        return Err(Failure::new(
-            Exit::Usage,
-            "the executor `claude_code` is not available in this version",
-        )
-        .help("use `executor = \"command\"` with the agent's own command line"));
-    };
-    let boundary = govern::boundary(open.project.path(), &config.sandbox);
-    let host = settings
-        .program
-        .as_ref()
-        .map(|path| path.resolve(open.project.path()));
-    let shown_at = host.as_deref().map(agent_path);
-    let task = facts.args.task.as_str();
-    let words = command
-        .iter()
-        .map(|word| fill(word, task, shown_at.as_deref()))
-        .collect::<Vec<_>>();
-    let argv = match facts.inference {
-        Some(_) => McpToolBroker::child_command(&words),
-        None => words,
-    };
-    let programs = ProgramCache::default();
-    let first = argv.first().map_or("", String::as_str);
-    let usage = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
-    let (program, shown) = identities(
-        &programs,
-        first,
-        &boundary,
-        host.as_deref(),
-        shown_at.as_deref(),
-    )
-    .map_err(|error| usage(&error))?;
-    let lifetime = Duration::from_secs(facts.args.budget_timeout);
-    Ok(LaunchPlan {
-        descriptor: LaunchDescriptor {
-            agent: facts.name.clone(),
-            executor: settings.executor.as_str().to_owned(),
-            task: task.to_owned(),
-            environment: environment(settings, task, facts.inference.is_some()),
-            argv,
-            program,
-            shown,
-            tools: facts.tools.to_vec(),
-            tool_set_sha256: facts.tool_set_sha256,
-            policy_sha256: facts.policy_sha256,
-            max_calls: facts.args.max_calls,
-            lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
-            human_approval: settings.human_approval,
-            inference: facts.inference.map(Inference::terms),
-            boundary: agent_boundary(&boundary, settings, lifetime),
-        },
-        channel: channel.to_owned(),
-        shown: host,
-    })
-}
-
-type Identities = (ProgramIdentity, Option<ProgramIdentity>);
-
-fn identities(
-    programs: &ProgramCache,
-    first: &str,
-    boundary: &BoundarySettings,
-    host: Option<&Path>,
-    shown_at: Option<&str>,
-) -> Result<Identities, sandbox::ProgramError> {
-    let shown = match (host, shown_at) {
-        (Some(host), Some(at)) => Some(programs.identify_file(host, at, &boundary.root)?),
-        _ => None,
-    };
-    let program = match &shown {
-        Some(shown) if shown.path == first => shown.clone(),
-        _ => programs.resolve(first, &boundary.root)?,
-    };
-    Ok((program, shown))
-}
-
-fn agent_path(host: &Path) -> String {
-    let name = host.file_name().unwrap_or_default().to_string_lossy();
-    format!("{AGENT_FOLDER}/{name}")
-}
-
-/// Fills `{task}`, `{mcp_config}`, `{inference_url}` and `{program}` into one word.
-fn fill(word: &str, task: &str, program: Option<&str>) -> String {
-    match word {
-        "{task}" => task.to_owned(),
-        "{mcp_config}" => McpToolBroker::mcp_config(),
-        "{inference_url}" => McpToolBroker::inference_url(),
-        "{program}" => program.unwrap_or_default().to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-fn environment(settings: &AgentSettings, task: &str, inference: bool) -> BTreeMap<String, String> {
-    let mut environment = worker_environment();
-    environment.extend(settings.env.clone());
-    environment.insert("SYMBI_TASK".to_owned(), task.to_owned());
-    environment.insert("SYMBI_MCP_CONFIG".to_owned(), McpToolBroker::mcp_config());
-    if inference {
-        let url = McpToolBroker::inference_url();
-        environment.insert("ANTHROPIC_BASE_URL".to_owned(), url.clone());
-        environment.insert("ANTHROPIC_API_KEY".to_owned(), "held-by-symbi".to_owned());
-        environment.insert("SYMBI_INFERENCE_URL".to_owned(), url);
-    }
-    environment
-}
-
-fn agent_boundary(
-    boundary: &BoundarySettings,
-    settings: &AgentSettings,
-    lifetime: Duration,
-) -> CommandBoundary {
-    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
-    CommandBoundary {
-        tier: TierKind::Namespace,
-        root: boundary.root.clone(),
-        network: Network::None,
-        working_dir: boundary.working_dir.clone(),
-        limits: wanted(&[
-            settings.memory_mib,
-            settings.cpu_milli,
-            settings.pids,
-            boundary.file_bytes,
-            boundary.scratch_bytes,
-            boundary.stream_bytes,
-            lifetime_ms,
-        ]),
-        filesystem: Filesystem::default(),
     }
 }
 

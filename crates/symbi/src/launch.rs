@@ -1,0 +1,192 @@
+//! From an agent's settings to its launch: command line, environment, programs, boundary.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use model::{AgentName, Digest, Untrusted};
+use project::{AgentExecutor, AgentSettings, Config};
+use sandbox::ProgramCache;
+use symbi_runtime::cli_executor::broker::McpToolBroker;
+use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
+use worker::{CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind};
+
+use crate::args::RunArgs;
+use crate::exit::{Exit, Failure};
+use crate::govern;
+use crate::inference::Inference;
+use crate::open::OpenProject;
+
+/// Folder of the agent's own program inside its worker.
+const AGENT_FOLDER: &str = "/agent";
+
+/// What a launch is made of.
+#[derive(Debug)]
+pub(crate) struct LaunchFacts<'a> {
+    pub(crate) name: &'a AgentName,
+    pub(crate) settings: &'a AgentSettings,
+    pub(crate) args: &'a RunArgs,
+    pub(crate) policy_sha256: Digest,
+    pub(crate) tool_set_sha256: Digest,
+    pub(crate) inference: Option<&'a Inference>,
+}
+
+/// The launch as it will be judged and recorded; only the limits' enforcement is still open.
+pub(crate) fn launch_plan(
+    open: &OpenProject,
+    config: &Config,
+    facts: &LaunchFacts<'_>,
+    channel: &Path,
+) -> Result<LaunchPlan, Failure> {
+    let settings = facts.settings;
+    let AgentExecutor::Command { command } = &settings.executor else {
+        return Err(Failure::new(
+            Exit::Usage,
+            "the executor `claude_code` is not available in this version",
+        )
+        .help("use `executor = \"command\"` with the agent's own command line"));
+    };
+    let boundary = govern::boundary(open.project.path(), &config.sandbox);
+    let host = settings
+        .program
+        .as_ref()
+        .map(|path| path.resolve(open.project.path()));
+    let shown_at = host.as_deref().map(agent_path);
+    let task = facts.args.task.as_str();
+    let words = command
+        .iter()
+        .map(|word| fill(word, task, shown_at.as_deref()))
+        .collect::<Vec<_>>();
+    let argv = match facts.inference {
+        Some(_) => McpToolBroker::child_command(&words),
+        None => words,
+    };
+    let at = host.as_deref().zip(shown_at.as_deref());
+    let (program, shown) = identities(&argv, &boundary, at, facts.name)?;
+    let lifetime = Duration::from_secs(facts.args.budget_timeout);
+    Ok(LaunchPlan {
+        descriptor: LaunchDescriptor {
+            agent: facts.name.clone(),
+            executor: settings.executor.as_str().to_owned(),
+            task: task.to_owned(),
+            environment: environment(settings, task, facts.inference.is_some()),
+            argv,
+            program,
+            shown,
+            tools: settings.allowed_tools.clone(),
+            tool_set_sha256: facts.tool_set_sha256,
+            policy_sha256: facts.policy_sha256,
+            max_calls: facts.args.max_calls,
+            lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
+            human_approval: settings.human_approval,
+            inference: facts.inference.map(Inference::terms),
+            boundary: agent_boundary(&boundary, settings, lifetime),
+        },
+        channel: channel.to_owned(),
+        shown: host,
+    })
+}
+
+type Identities = (ProgramIdentity, Option<ProgramIdentity>);
+
+/// The program that runs, and the agent's own file `(on the host, in the worker)` if it has one.
+fn identities(
+    argv: &[String],
+    boundary: &BoundarySettings,
+    own: Option<(&Path, &str)>,
+    agent: &AgentName,
+) -> Result<Identities, Failure> {
+    let programs = ProgramCache::default();
+    let shown = own
+        .map(|(host, at)| own_program(&programs, host, at, boundary, agent))
+        .transpose()?;
+    let first = argv.first().map_or("", String::as_str);
+    let program = match &shown {
+        Some(shown) if shown.path == first => shown.clone(),
+        _ => programs.resolve(first, &boundary.root).map_err(|error| {
+            Failure::of(Exit::Usage, &error).help(format!(
+                "correct `command` of [agents.{agent}] in symbiont.toml; a file of your own is \
+                 shown to the agent with `program`, and named there as {{program}}"
+            ))
+        })?,
+    };
+    Ok((program, shown))
+}
+
+fn own_program(
+    programs: &ProgramCache,
+    host: &Path,
+    at: &str,
+    boundary: &BoundarySettings,
+    agent: &AgentName,
+) -> Result<ProgramIdentity, Failure> {
+    let refuse = |why: String| {
+        let path = Untrusted::new(host.to_string_lossy()).escaped();
+        Failure::new(
+            Exit::Usage,
+            format!("the program `{path}` of the agent `{agent}` cannot be used: {why}"),
+        )
+        .help(format!(
+            "correct `program` of [agents.{agent}] in symbiont.toml, or put the file there, \
+             readable and executable (chmod 755)"
+        ))
+    };
+    std::fs::File::open(host).map_err(|error| refuse(error.to_string()))?;
+    programs
+        .identify_file(host, at, &boundary.root)
+        .map_err(|error| refuse(crate::exit::chain(&error)))
+}
+
+fn agent_path(host: &Path) -> String {
+    let name = host.file_name().unwrap_or_default().to_string_lossy();
+    format!("{AGENT_FOLDER}/{name}")
+}
+
+/// Fills `{task}`, `{mcp_config}`, `{inference_url}` and `{program}` into one word.
+fn fill(word: &str, task: &str, program: Option<&str>) -> String {
+    match word {
+        "{task}" => task.to_owned(),
+        "{mcp_config}" => McpToolBroker::mcp_config(),
+        "{inference_url}" => McpToolBroker::inference_url(),
+        "{program}" => program.unwrap_or_default().to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn environment(settings: &AgentSettings, task: &str, inference: bool) -> BTreeMap<String, String> {
+    let mut environment = worker_environment();
+    environment.extend(settings.env.clone());
+    environment.insert("SYMBI_TASK".to_owned(), task.to_owned());
+    environment.insert("SYMBI_MCP_CONFIG".to_owned(), McpToolBroker::mcp_config());
+    if inference {
+        let url = McpToolBroker::inference_url();
+        environment.insert("ANTHROPIC_BASE_URL".to_owned(), url.clone());
+        environment.insert("ANTHROPIC_API_KEY".to_owned(), "held-by-symbi".to_owned());
+        environment.insert("SYMBI_INFERENCE_URL".to_owned(), url);
+    }
+    environment
+}
+
+fn agent_boundary(
+    boundary: &BoundarySettings,
+    settings: &AgentSettings,
+    lifetime: Duration,
+) -> CommandBoundary {
+    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    CommandBoundary {
+        tier: TierKind::Namespace,
+        root: boundary.root.clone(),
+        network: Network::None,
+        working_dir: boundary.working_dir.clone(),
+        limits: wanted(&[
+            settings.memory_mib,
+            settings.cpu_milli,
+            settings.pids,
+            boundary.file_bytes,
+            boundary.scratch_bytes,
+            boundary.stream_bytes,
+            lifetime_ms,
+        ]),
+        filesystem: Filesystem::default(),
+    }
+}
