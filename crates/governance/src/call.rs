@@ -225,16 +225,15 @@ impl RecordFailure {
     /// A journal that refused and wrote nothing refuses this call; any other end is the session's.
     fn of(prepared: PreparedCall, error: JournalError) -> Self {
         let kind = match &error {
-            JournalError::NoRoom { .. }
-            | JournalError::RecordTooLarge { .. }
-            | JournalError::NotDurable => RefusalKind::Capacity,
-            JournalError::Field(_) | JournalError::Encode(_) => RefusalKind::Invalid,
             JournalError::Store(_)
             | JournalError::Failed
             | JournalError::Ended
             | JournalError::EffectForbidden { .. }
             | JournalError::OutOfOrder { .. }
             | JournalError::OtherCall { .. } => return Self::Journal(error),
+            JournalError::Field(_) | JournalError::Encode(_) => RefusalKind::Invalid,
+            // No room in it, in a record, or beside it.
+            _ => RefusalKind::Capacity,
         };
         let reason = error.to_string();
         Self::Refused(Box::new(prepared.refuse(Stage::Record, kind, &reason)))
