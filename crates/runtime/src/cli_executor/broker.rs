@@ -211,6 +211,10 @@ async fn own(
     channel: Channel,
     mut closed: Closed,
 ) {
+    if provider.is_some() {
+        // A provider request's record must not be the run's first.
+        let _ = desk.session.begin().await;
+    }
     let (proxy, wound_up) = provider.unzip();
     let (mut clients, mut requests) = (JoinSet::new(), JoinSet::new());
     let mut number: u64 = 0;

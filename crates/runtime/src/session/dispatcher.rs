@@ -296,6 +296,16 @@ impl GovernedToolDispatcher {
         self.register_start()
     }
 
+    /// Writes the run's first record, for records that no call of ours precedes.
+    pub(crate) fn begin(&mut self) -> Result<(), EndCause> {
+        if let Some(first) = self.first.clone() {
+            let written = self.journal.record(first).map(drop);
+            written.map_err(|error| journal_failed(&error))?;
+            self.first = None;
+        }
+        self.register_start()
+    }
+
     fn note<T: journal::Recordable>(&mut self, event: T) -> Result<(), JournalError> {
         // Cloned: where the journal refuses `event`, its first record is still to be written.
         match self.first.clone() {

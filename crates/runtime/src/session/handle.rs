@@ -139,6 +139,15 @@ impl GovernedToolSession {
         (pending, job)
     }
 
+    /// Has the run's first record written, if it is not yet. The receiver ends when it is.
+    pub(crate) fn begin(&self) -> oneshot::Receiver<()> {
+        let (begun, receiver) = oneshot::channel();
+        // A full queue has calls in it, and the first of them writes that record.
+        let _ = self.mail.try_send(Message::Job(Job::Begin(begun)));
+        self.signals.wake();
+        receiver
+    }
+
     /// Launches the agent: once, before any call, through the same steps as every call. Dropping
     /// the future withdraws the launch, or stops its worker and poisons the session.
     ///

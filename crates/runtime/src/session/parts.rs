@@ -57,18 +57,25 @@ pub(crate) enum Job {
         ticket: Arc<Ticket>,
         started: oneshot::Sender<Started>,
     },
+    /// The run's first record is to be written now.
+    Begin(oneshot::Sender<()>),
 }
 
 impl Job {
     /// Whether somebody still waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
-        let (Self::Call { ticket, .. } | Self::Launch { ticket, .. }) = self;
-        ticket.standing() == Standing::Open
+        match self {
+            Self::Call { ticket, .. } | Self::Launch { ticket, .. } => {
+                ticket.standing() == Standing::Open
+            }
+            Self::Begin(_) => false,
+        }
     }
 
     /// Answers a job that was never served.
     pub(crate) fn end(self, cause: EndCause) {
         match self {
+            Self::Begin(begun) => drop(begun),
             Self::Call { reply, .. } => drop(reply.send(Err(cause))),
             Self::Launch { started, .. } => {
                 drop(started.send(Started::Not(Box::new(LaunchEnd::Session(cause)))));

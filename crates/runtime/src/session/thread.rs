@@ -70,6 +70,12 @@ pub(crate) fn serve(
             }) => {
                 launch(&mut dispatcher, &executor, ticket, started, &mut attendant);
             }
+            Next::Serve(Job::Begin(begun)) => {
+                if let Err(cause) = dispatcher.begin() {
+                    dispatcher.rules.end(cause);
+                }
+                let _ = begun.send(());
+            }
             Next::AgentEnded(agent, ended) => settle_agent(&mut dispatcher, *agent, ended, None),
             Next::End(Some(cause)) => dispatcher.rules.end(cause),
             Next::End(None) => break,

@@ -13,6 +13,7 @@
 )]
 
 pub mod project;
+pub mod provider;
 pub mod session;
 pub mod wire;
 
