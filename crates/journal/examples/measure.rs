@@ -7,8 +7,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use journal::{
-    Client, Custom, Journal, JournalWriter, MemoryWriter, ProjectKey, ProtectedJournal, RunEnded,
-    RunStarted, VerifyOptions, verify_run,
+    Client, Custom, Depth, Journal, JournalWriter, MemoryWriter, ProjectKey, ProtectedJournal,
+    RunEnded, RunStarted, Verdict, VerifyOptions, verify_run,
 };
 use model::{Digest, RunId};
 
@@ -66,17 +66,32 @@ fn main() -> Result<(), Box<dyn Error>> {
         median(&took, 1000)
     );
     let bytes = memory.bytes();
+    println!("journal: {} bytes", bytes.len());
+    for depth in [Depth::Every, Depth::Last] {
+        verification(&bytes, &key, depth)?;
+    }
+    Ok(())
+}
+
+/// CPU time says what an idle machine would do; the clock what this one did. The best of three.
+fn verification(bytes: &[u8], key: &ProjectKey, depth: Depth) -> Result<(), Box<dyn Error>> {
     let options = VerifyOptions {
         public_key: Some(key.public().clone()),
+        depth,
         ..VerifyOptions::default()
     };
-    let (start, used) = (Instant::now(), cpu());
-    let report = verify_run(bytes.as_slice(), &options)?;
-    let records = f64::from(u32::try_from(report.records)?);
-    let rate = records / start.elapsed().as_secs_f64();
-    let each = (cpu() - used) * 1e6 / records;
-    println!("verify, every checkpoint: {rate:.0} records a second, {each:.1} us of CPU each");
-    println!("verdict: {}", report.verdict);
+    let (mut rate, mut each) = (0.0_f64, f64::MAX);
+    for _ in 0..3 {
+        let (start, used) = (Instant::now(), cpu());
+        let report = verify_run(bytes, &options)?;
+        let records = f64::from(u32::try_from(report.records)?);
+        rate = rate.max(records / start.elapsed().as_secs_f64());
+        each = each.min((cpu() - used) * 1e6 / records);
+        if report.verdict != Verdict::Intact {
+            return Err(format!("verdict: {}", report.verdict).into());
+        }
+    }
+    println!("verify, {depth:?}: {rate:.0} records a second, {each:.1} us of CPU each");
     Ok(())
 }
 

@@ -159,6 +159,13 @@ pub(crate) struct CheckedPair {
     note: Note,
 }
 
+impl CheckedPair {
+    /// The pair's signed note.
+    pub(crate) fn note_text(&self) -> String {
+        self.note.to_text()
+    }
+}
+
 /// Checks what one pair says by itself: the part that runs in parallel.
 pub(crate) fn check_pair(pair: &Pair, key: Option<&PublicKey>) -> Result<CheckedPair, Fault> {
     let line = pair.line;

@@ -46,6 +46,8 @@ pub enum JournalError {
     NotDurable,
     /// The event has no canonical form.
     Encode(CanonicalError),
+    /// A large value could not be kept beside the journal.
+    Evidence(io::Error),
 }
 
 impl fmt::Display for JournalError {
@@ -82,6 +84,7 @@ impl fmt::Display for JournalError {
                 f.write_str("a publication needs a signed journal on stable storage")
             }
             Self::Encode(_) => f.write_str("the event cannot be written as a record"),
+            Self::Evidence(_) => f.write_str("a large value could not be kept as evidence"),
         }
     }
 }
@@ -89,7 +92,7 @@ impl fmt::Display for JournalError {
 impl std::error::Error for JournalError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Store(error) => Some(error),
+            Self::Store(error) | Self::Evidence(error) => Some(error),
             Self::Encode(error) => Some(error),
             _ => None,
         }

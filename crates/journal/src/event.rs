@@ -108,7 +108,8 @@ pub struct CallDispatching {
     pub call_id: CallId,
     pub tool: ToolName,
     pub call_sha256: Digest,
-    /// All that will run.
+    /// All that will run. In a record, one over 16 KiB is the hash and length of an evidence
+    /// file: `{"evidence":{"bytes":N,"sha256":"…"}}`.
     pub descriptor: Canonical,
     pub policies: Vec<PolicyNote>,
     pub approval: Option<ApprovalFact>,
@@ -319,9 +320,19 @@ pub trait Payload: Serialize + sealed::Sealed {
 pub trait Recordable: Payload {}
 
 pub(crate) mod sealed {
-    use model::Digest;
+    use model::{Canonical, Digest};
 
-    pub trait Sealed {}
+    pub trait Sealed: Sized {
+        /// The value that may be too large for a record.
+        fn large_value(&self) -> Option<&Canonical> {
+            None
+        }
+
+        /// The event with another value in its place.
+        fn with_value(&self, _value: Canonical) -> Option<Self> {
+            None
+        }
+    }
 
     /// What the order of records asks of an event.
     #[derive(Debug, Clone, Copy)]
@@ -427,7 +438,6 @@ macro_rules! events {
         }
 
         $(
-            impl sealed::Sealed for $type {}
             impl Payload for $type {
                 const KIND: &'static str = stringify!($type);
                 fn check(&self) -> Result<(), FieldError> {
@@ -532,6 +542,29 @@ events! {
         f.bytes("value", &e.value, CUSTOM_BYTES_MAX)?;
     }, Rule::Anytime;
 }
+
+impl sealed::Sealed for RunStarted {}
+impl sealed::Sealed for CallRefused {}
+impl sealed::Sealed for CallWithdrawn {}
+impl sealed::Sealed for CallDispatching {
+    fn large_value(&self) -> Option<&Canonical> {
+        Some(&self.descriptor)
+    }
+
+    fn with_value(&self, descriptor: Canonical) -> Option<Self> {
+        Some(Self {
+            descriptor,
+            ..self.clone()
+        })
+    }
+}
+impl sealed::Sealed for FilePublicationPrepared {}
+impl sealed::Sealed for FilePublicationFinished {}
+impl sealed::Sealed for CallSettled {}
+impl sealed::Sealed for InferenceRequested {}
+impl sealed::Sealed for InferenceCompleted {}
+impl sealed::Sealed for RunEnded {}
+impl sealed::Sealed for Custom {}
 
 impl Recordable for RunStarted {}
 impl Recordable for CallRefused {}

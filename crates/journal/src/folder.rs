@@ -261,6 +261,20 @@ impl PrivateFolder {
         )
     }
 
+    /// Puts the file `from` in the place of the file `to`, durably.
+    pub(crate) fn replace(&self, from: &OsStr, to: &OsStr) -> Result<(), StorageError> {
+        rustix::fs::renameat(&self.handle, from, &self.handle, to)
+            .map_err(|error| self.error("place", to, error))?;
+        self.sync()
+    }
+
+    /// Removes the file `name`, durably.
+    pub(crate) fn remove(&self, name: &OsStr) -> Result<(), StorageError> {
+        rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())
+            .map_err(|error| self.error("remove", name, error))?;
+        self.sync()
+    }
+
     /// Makes the folder's names durable.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         rustix::fs::fsync(&self.handle).map_err(|e| io_error("sync the folder", &self.path, e))

@@ -7,9 +7,10 @@ use model::{Digest, RunId};
 
 use crate::error::JournalError;
 use crate::event::{FieldError, Payload, Recordable};
+use crate::evidence::Evidence;
 use crate::key::{PublicKey, RunSigner};
 use crate::lend::CallJournal;
-use crate::limits::{PRINCIPAL_BYTES_MAX, RECORD_BYTES_MAX};
+use crate::limits::{PRINCIPAL_BYTES_MAX, RECORD_BYTES_MAX, RECORDED_VALUE_BYTES_MAX};
 use crate::note::{Checkpoint, checkpoint_line};
 use crate::record::Envelope;
 use crate::state::State;
@@ -65,6 +66,8 @@ struct Inner {
     state: State,
     failed: bool,
     on_failure: Vec<Box<dyn FnOnce() + Send>>,
+    on_publication: Option<Box<dyn Fn(Checkpoint) + Send>>,
+    evidence: Option<Arc<Evidence>>,
 }
 
 impl fmt::Debug for Journal {
@@ -88,6 +91,8 @@ impl Journal {
             state: State::default(),
             failed: false,
             on_failure: Vec::new(),
+            on_publication: None,
+            evidence: None,
         };
         let shared = Shared {
             run,
@@ -125,8 +130,8 @@ impl Journal {
     }
 
     /// Lends the journal to the call of this digest, with room for all records that it can still
-    /// need ([`crate::limits::CALL_RESERVED_BYTES`]). Comes before the call's `CallDispatching`, so that too
-    /// little room is a refusal. Dropping the `CallJournal` gives the room back.
+    /// need ([`crate::limits::CALL_RESERVED_BYTES`]). Comes before the call's `CallDispatching`, so
+    /// that too little room is a refusal. Dropping the `CallJournal` gives the room back.
     ///
     /// # Errors
     /// [`JournalError::NoRoom`], or the journal takes no more records.
@@ -162,6 +167,30 @@ impl Journal {
         match self.usable() {
             Ok(mut inner) => inner.on_failure.push(Box::new(callback)),
             Err(_) => callback(),
+        }
+    }
+
+    /// Calls `callback` with the head after each publication's intent and after its end. It
+    /// must not wait.
+    pub fn on_publication(&self, callback: impl Fn(Checkpoint) + Send + 'static) {
+        if let Ok(mut inner) = self.usable() {
+            inner.on_publication = Some(Box::new(callback));
+        }
+    }
+
+    pub(crate) fn published(&self) {
+        if let Ok(inner) = self.usable()
+            && let Some(callback) = &inner.on_publication
+        {
+            callback(inner.state.checkpoint());
+        }
+    }
+
+    /// From now on, values over [`crate::limits::RECORDED_VALUE_BYTES_MAX`] are kept there, and
+    /// records have their hash.
+    pub fn keep_evidence(&self, evidence: Evidence) {
+        if let Ok(mut inner) = self.usable() {
+            inner.evidence = Some(Arc::new(evidence));
         }
     }
 
@@ -210,6 +239,7 @@ impl Journal {
             shared: &self.shared,
             state,
             bytes: Vec::new(),
+            evidence: inner.evidence.clone(),
         };
         let places = build(&mut batch)?;
         let Batch { state, bytes, .. } = batch;
@@ -262,6 +292,7 @@ pub(crate) struct Batch<'a> {
     shared: &'a Shared,
     state: State,
     bytes: Vec<u8>,
+    evidence: Option<Arc<Evidence>>,
 }
 
 impl Batch<'_> {
@@ -281,7 +312,10 @@ impl Batch<'_> {
             seq,
             principal: &self.shared.principal,
         };
-        let record = envelope.write(event).map_err(JournalError::Encode)?;
+        let reduced = self.reduced(event)?;
+        let record = envelope
+            .write(reduced.as_ref().unwrap_or(event))
+            .map_err(JournalError::Encode)?;
         let record = record.as_str().as_bytes();
         if record.len() > RECORD_BYTES_MAX {
             let (bytes, max) = (record.len(), RECORD_BYTES_MAX);
@@ -303,6 +337,18 @@ impl Batch<'_> {
     /// A call's last record gives back what is left of its reservation.
     pub(crate) fn settle(&mut self, call: &Digest, unconfirmed: bool) {
         self.state.settle(call, unconfirmed);
+    }
+
+    /// The event with its large value moved out to the evidence, if it has one.
+    fn reduced<T: Payload>(&self, event: &T) -> Result<Option<T>, JournalError> {
+        let large = event
+            .large_value()
+            .filter(|value| value.as_str().len() > RECORDED_VALUE_BYTES_MAX);
+        let (Some(evidence), Some(value)) = (&self.evidence, large) else {
+            return Ok(None);
+        };
+        let reference = evidence.reference(value).map_err(JournalError::Evidence)?;
+        Ok(event.with_value(reference))
     }
 
     fn check_principal<T: Payload>(&self) -> Result<(), JournalError> {

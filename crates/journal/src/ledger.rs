@@ -15,8 +15,8 @@ use rustix::fs::FlockOperation;
 
 use crate::folder::{PrivateFolder, StorageError};
 use crate::journal::origin;
-use crate::key::RunSigner;
-use crate::ledger_line::{LedgerEvent, LedgerRecord, ORIGIN, Seal, apply, check, parse};
+use crate::key::{ProjectKey, RunSigner};
+use crate::ledger_line::{Archived, LedgerEvent, LedgerRecord, ORIGIN, Seal, apply, check, parse};
 use crate::ledger_read::{LedgerReport, read_ledger};
 use crate::limits::{CHECKPOINT_LINE_BYTES_MAX, LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
 use crate::lines::{Pair, Tail};
@@ -54,6 +54,14 @@ pub enum LedgerError {
     NotOpen {
         run: RunId,
     },
+    /// Runs without an end, which the event does not allow.
+    RunsOpen {
+        runs: usize,
+    },
+    /// The ledger goes on with another key than this handle's.
+    Rotated {
+        to: String,
+    },
     Full {
         path: String,
         max: u64,
@@ -76,8 +84,17 @@ impl fmt::Display for LedgerError {
                 f,
                 "{max} runs of this project have no end, as many as may be; wait for one to end"
             ),
-            Self::AlreadyOpen { run } => write!(f, "run {run} is in the ledger already"),
+            Self::AlreadyOpen { run } => write!(f, "run {run} is open in the ledger already"),
             Self::NotOpen { run } => write!(f, "run {run} is not open in the ledger"),
+            Self::RunsOpen { runs } => write!(
+                f,
+                "{runs} runs have no end yet; wait for them, the key is changed between runs"
+            ),
+            Self::Rotated { to } => write!(
+                f,
+                "the project's key was changed to `{to}`; try again, and if it stays so, finish \
+                 an interrupted change with: symbi audit key rotate"
+            ),
             Self::Full { path, max } => {
                 write!(
                     f,
@@ -144,7 +161,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::TooManyOpenRuns`], and whatever makes the file unfit.
     pub fn run_started(&mut self, run: RunId, checkpoint: Checkpoint) -> Result<(), LedgerError> {
-        self.append(vec![LedgerEvent::RunStarted { run, checkpoint }])
+        self.append(vec![LedgerEvent::RunStarted { run, checkpoint }], None)
     }
 
     /// Enters a run's terminal head.
@@ -152,7 +169,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::NotOpen`], and whatever makes the file unfit.
     pub fn run_ended(&mut self, run: RunId, checkpoint: Checkpoint) -> Result<(), LedgerError> {
-        self.append(vec![LedgerEvent::RunEnded { run, checkpoint }])
+        self.append(vec![LedgerEvent::RunEnded { run, checkpoint }], None)
     }
 
     /// Enters what dead runs left; those that another process entered meanwhile are passed over.
@@ -162,8 +179,33 @@ impl Ledger {
     pub fn seal(&mut self, seals: Vec<Seal>) -> Result<(), LedgerError> {
         match seals.is_empty() {
             true => Ok(()),
-            false => self.append(seals.into_iter().map(LedgerEvent::RunSealed).collect()),
+            false => {
+                let seals = seals.into_iter().map(LedgerEvent::RunSealed);
+                self.append(seals.collect(), None)
+            }
         }
+    }
+
+    /// Enters that a run's journal was copied elsewhere: before the original is removed.
+    ///
+    /// # Errors
+    /// [`LedgerError::AlreadyOpen`] for a run without an end, and whatever makes the file unfit.
+    pub fn run_archived(&mut self, archived: Archived) -> Result<(), LedgerError> {
+        self.append(vec![LedgerEvent::RunArchived(archived)], None)
+    }
+
+    /// Enters the change to the key `to`, signed by both, and signs with it from then on.
+    ///
+    /// # Errors
+    /// [`LedgerError::RunsOpen`], and whatever makes the file unfit.
+    pub fn rotate(&mut self, to: &ProjectKey) -> Result<(), LedgerError> {
+        let event = LedgerEvent::KeyRotated {
+            from: self.signer.public().vkey(),
+            to: to.vkey(),
+        };
+        self.append(vec![event], Some(&to.signer()))?;
+        self.signer = to.signer();
+        Ok(())
     }
 
     /// The runs without an end, from the last line alone.
@@ -192,14 +234,18 @@ impl Ledger {
         read_ledger(&file, Some(self.signer.public())).map_err(self.io("read"))
     }
 
-    fn append(&mut self, events: Vec<LedgerEvent>) -> Result<(), LedgerError> {
+    fn append(
+        &mut self,
+        events: Vec<LedgerEvent>,
+        cosigner: Option<&RunSigner>,
+    ) -> Result<(), LedgerError> {
         if self.failed {
             return Err(LedgerError::Failed);
         }
         let file = self.open_or_create()?;
         self.lock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let mut end = self.read_end(&file)?;
-        let lines = self.lines(&mut end, events)?;
+        let lines = self.lines(&mut end, events, cosigner)?;
         if lines.is_empty() {
             return Ok(());
         }
@@ -230,7 +276,12 @@ impl Ledger {
         Ok(self.folder.open_to_append(&self.name)?)
     }
 
-    fn lines(&self, end: &mut End, events: Vec<LedgerEvent>) -> Result<Vec<u8>, LedgerError> {
+    fn lines(
+        &self,
+        end: &mut End,
+        events: Vec<LedgerEvent>,
+        cosigner: Option<&RunSigner>,
+    ) -> Result<Vec<u8>, LedgerError> {
         let origin = origin(Some(self.signer.public()), ORIGIN);
         let mut torn = end.torn.clone();
         let mut bytes = Vec::new();
@@ -259,7 +310,7 @@ impl Ledger {
             };
             for line in [
                 record.as_str(),
-                &checkpoint_line(&origin, &head, Some(&self.signer)),
+                &checkpoint_line(&origin, &head, [&self.signer].into_iter().chain(cosigner)),
             ] {
                 bytes.extend_from_slice(line.as_bytes());
                 bytes.push(b'\n');
@@ -288,8 +339,13 @@ impl Ledger {
                 ..End::default()
             });
         };
-        let checked = check(&pair, Some(self.signer.public()))
-            .map_err(|reason| corrupt(reason.to_string()))?;
+        let checked = check(&pair, Some(self.signer.public())).map_err(|reason| {
+            self.rotated(&pair)
+                .unwrap_or_else(|| corrupt(reason.to_string()))
+        })?;
+        if let Some(to) = checked.next_key.filter(|to| to != self.signer.public()) {
+            return Err(LedgerError::Rotated { to: to.vkey() });
+        }
         let tail = window.get(length..).unwrap_or_default();
         if tail.len() > PAIR_BYTES_MAX {
             return Err(corrupt(
@@ -303,6 +359,12 @@ impl Ledger {
             at,
             torn: torn(tail),
         })
+    }
+
+    /// Whether the last pair is a good change of the key, of which this handle knows nothing.
+    fn rotated(&self, pair: &Pair) -> Option<LedgerError> {
+        let to = check(pair, None).ok()?.next_key?;
+        Some(LedgerError::Rotated { to: to.vkey() })
     }
 
     fn lock(&self, file: &File, how: FlockOperation) -> Result<(), LedgerError> {

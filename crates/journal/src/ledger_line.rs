@@ -26,6 +26,22 @@ pub enum LedgerEvent {
     RunEnded { run: RunId, checkpoint: Checkpoint },
     /// The run's owner is dead; this is what it left.
     RunSealed(Seal),
+    /// The run's journal was moved out of the project; this is what it was.
+    RunArchived(Archived),
+    /// The project signs with another key from the next line on. Both are verifier keys, and
+    /// both sign this line's checkpoint.
+    KeyRotated { from: String, to: String },
+}
+
+/// What an archived journal was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Archived {
+    pub run: RunId,
+    pub checkpoint: Checkpoint,
+    pub verdict: Verdict,
+    pub file_bytes: u64,
+    pub file_sha256: Digest,
 }
 
 /// What a dead run left.
@@ -57,21 +73,29 @@ pub(crate) struct LedgerRecord {
 
 /// Changes the open set as a line says.
 pub(crate) fn apply(open: &mut Vec<RunId>, event: &LedgerEvent) -> Result<(), LedgerError> {
-    let (run, starts) = match event {
-        LedgerEvent::RunStarted { run, .. } => (*run, true),
-        LedgerEvent::RunEnded { run, .. } => (*run, false),
-        LedgerEvent::RunSealed(seal) => (seal.run, false),
-    };
-    match (open.iter().position(|other| *other == run), starts) {
-        (Some(_), true) => return Err(LedgerError::AlreadyOpen { run }),
-        (None, true) if open.len() >= OPEN_RUNS_MAX => {
-            return Err(LedgerError::TooManyOpenRuns { max: OPEN_RUNS_MAX });
+    let place = |run: &RunId| open.iter().position(|other| other == run);
+    match event {
+        LedgerEvent::RunStarted { run, .. } => {
+            if place(run).is_some() {
+                return Err(LedgerError::AlreadyOpen { run: *run });
+            }
+            if open.len() >= OPEN_RUNS_MAX {
+                return Err(LedgerError::TooManyOpenRuns { max: OPEN_RUNS_MAX });
+            }
+            open.push(*run);
         }
-        (None, true) => open.push(run),
-        (Some(at), false) => {
+        LedgerEvent::RunEnded { run, .. } | LedgerEvent::RunSealed(Seal { run, .. }) => {
+            let at = place(run).ok_or(LedgerError::NotOpen { run: *run })?;
             open.remove(at);
         }
-        (None, false) => return Err(LedgerError::NotOpen { run }),
+        LedgerEvent::RunArchived(Archived { run, .. }) if place(run).is_some() => {
+            return Err(LedgerError::AlreadyOpen { run: *run });
+        }
+        // A run that lives would go on with the old key.
+        LedgerEvent::KeyRotated { .. } if !open.is_empty() => {
+            return Err(LedgerError::RunsOpen { runs: open.len() });
+        }
+        LedgerEvent::RunArchived(_) | LedgerEvent::KeyRotated { .. } => {}
     }
     Ok(())
 }
@@ -91,23 +115,24 @@ pub(crate) struct CheckedLine {
     pub(crate) record: LedgerRecord,
     /// The tree after the line.
     pub(crate) range: CompactRange,
+    /// The key that the next line is signed with, where this one changes it.
+    pub(crate) next_key: Option<PublicKey>,
 }
 
-/// Checks one pair of a ledger by itself: its form, its range against its root, its signature.
+/// The keys that a rotation names.
+pub(crate) fn rotation(from: &str, to: &str) -> Result<(PublicKey, PublicKey), FaultReason> {
+    let read = |text| PublicKey::parse(text).map_err(|e| FaultReason::Record(e.to_string()));
+    Ok((read(from)?, read(to)?))
+}
+
+/// Checks one pair of a ledger by itself: its form, its range against its root, its signature by
+/// `key`; a rotation's by the key that it names too, whichever of the two `key` is.
 pub(crate) fn check(pair: &Pair, key: Option<&PublicKey>) -> Result<CheckedLine, FaultReason> {
-    let record: LedgerRecord = serde_json::from_slice(&pair.record)
-        .map_err(|error| FaultReason::Record(format!("not a ledger line: {error}")))?;
-    if record.v != RECORD_VERSION {
-        let text = format!(
-            "the line has version {}; known is {RECORD_VERSION}",
-            record.v
-        );
-        return Err(FaultReason::Record(text));
-    }
+    let record = parse(&pair.record)?;
     let mut range = CompactRange::from_parts(record.seq, record.range.clone())
         .ok_or_else(|| FaultReason::Record("its range does not fit its number".to_owned()))?;
     range.push(tree::leaf(&pair.record));
-    let note = Note::parse(&pair.checkpoint).map_err(FaultReason::Checkpoint)?;
+    let (note, next_key) = check_note(&record.event, &pair.checkpoint)?;
     match (key, note.signed_by()) {
         (Some(key), _) => note.verify(key).map_err(FaultReason::Checkpoint)?,
         (None, None) => return Err(FaultReason::Checkpoint(NoteError::Unsigned)),
@@ -129,7 +154,25 @@ pub(crate) fn check(pair: &Pair, key: Option<&PublicKey>) -> Result<CheckedLine,
         return Err(FaultReason::TreeSize { expected, found });
     }
     match note.checkpoint.root == range.root() {
-        true => Ok(CheckedLine { record, range }),
+        true => Ok(CheckedLine {
+            record,
+            range,
+            next_key,
+        }),
         false => Err(FaultReason::Root),
     }
+}
+
+/// Reads a line's note. A rotation's has two signatures, and both must be good.
+fn check_note(event: &LedgerEvent, line: &[u8]) -> Result<(Note, Option<PublicKey>), FaultReason> {
+    let LedgerEvent::KeyRotated { from, to } = event else {
+        let note = Note::parse(line).map_err(FaultReason::Checkpoint)?;
+        return Ok((note, None));
+    };
+    let (from, to) = rotation(from, to)?;
+    let note = Note::parse_cosigned(line).map_err(FaultReason::Checkpoint)?;
+    for key in [&from, &to] {
+        note.verify(key).map_err(FaultReason::Checkpoint)?;
+    }
+    Ok((note, Some(to)))
 }

@@ -1,14 +1,16 @@
 //! Reads a whole ledger: every run with its heads, every line checked against the one before.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 
 use model::RunId;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::chain::{Fault, FaultReason};
 use crate::key::PublicKey;
-use crate::ledger_line::{CheckedLine, LedgerEvent, apply, check};
+use crate::ledger_line::{
+    Archived, CheckedLine, LedgerEvent, LedgerRecord, apply, check, parse, rotation,
+};
 use crate::limits::{LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
 use crate::lines::{Pair, PairError, PairReader, Step, Tail};
 use crate::note::Checkpoint;
@@ -23,6 +25,15 @@ pub struct LedgerRun {
     pub started: Checkpoint,
     pub ended: Option<Checkpoint>,
     pub sealed: Option<Checkpoint>,
+    /// Its journal was moved out of the project.
+    pub archived: Option<Archived>,
+    /// The key that signs its journal; known where the ledger was read with a key.
+    #[serde(serialize_with = "as_vkey")]
+    pub public_key: Option<PublicKey>,
+}
+
+fn as_vkey<S: Serializer>(key: &Option<PublicKey>, serializer: S) -> Result<S::Ok, S::Error> {
+    key.as_ref().map(PublicKey::vkey).serialize(serializer)
 }
 
 /// What a whole ledger says, and whether it may be believed.
@@ -55,15 +66,28 @@ impl Default for LedgerReport {
 
 /// Reads a whole ledger and checks every line. Without a key no signature is checked.
 ///
+/// `key` is any key that the project signs or signed with: each change of the key is signed by
+/// the old and the new one, so trust in one reaches the others.
+///
 /// # Errors
 /// Only the reader's own.
-pub fn read_ledger(reader: impl Read, key: Option<&PublicKey>) -> io::Result<LedgerReport> {
+pub fn read_ledger(
+    mut reader: impl Read + Seek,
+    key: Option<&PublicKey>,
+) -> io::Result<LedgerReport> {
+    let keys = match key {
+        None => Keys::default(),
+        Some(key) => Keys::around(key, claimed_keys(&mut reader)?),
+    };
     let mut pairs = PairReader::new(reader, LEDGER_LINE_BYTES_MAX, LEDGER_BYTES_MAX);
-    let mut reading = Reading::default();
+    let mut reading = Reading {
+        keys,
+        ..Reading::default()
+    };
     loop {
         let line = pairs.next_line();
         let fault = match pairs.step() {
-            Ok(Step::Pair(pair)) => match reading.accept(&pair, key) {
+            Ok(Step::Pair(pair)) => match reading.accept(&pair) {
                 Ok(()) => continue,
                 Err(reason) => Fault { line, reason },
             },
@@ -78,9 +102,78 @@ pub fn read_ledger(reader: impl Read, key: Option<&PublicKey>) -> io::Result<Led
     }
 }
 
+/// The keys that the ledger's changes of the key name, oldest first. Nothing is checked yet.
+fn claimed_keys(reader: &mut (impl Read + Seek)) -> io::Result<Vec<PublicKey>> {
+    const MARK: &[u8] = b"\"kind\":\"KeyRotated\"";
+    let mut keys = Vec::new();
+    let mut pairs = PairReader::new(&mut *reader, LEDGER_LINE_BYTES_MAX, LEDGER_BYTES_MAX);
+    loop {
+        match pairs.step() {
+            Ok(Step::Pair(pair)) if pair.record.windows(MARK.len()).any(|part| part == MARK) => {
+                let Some((from, to)) = claimed_rotation(&pair.record) else {
+                    break;
+                };
+                if keys.is_empty() {
+                    keys.push(from);
+                }
+                keys.push(to);
+            }
+            Ok(Step::Pair(_)) => {}
+            Err(PairError::Io(error)) => return Err(error),
+            Ok(Step::End(_)) | Err(_) => break,
+        }
+    }
+    reader.rewind()?;
+    Ok(keys)
+}
+
+fn claimed_rotation(line: &[u8]) -> Option<(PublicKey, PublicKey)> {
+    match parse(line).ok()?.event {
+        LedgerEvent::KeyRotated { from, to } => rotation(&from, &to).ok(),
+        _ => None,
+    }
+}
+
+/// The keys of a ledger, and which line's turn it is.
+#[derive(Default)]
+struct Keys {
+    /// Oldest first; empty where signatures are not checked.
+    all: Vec<PublicKey>,
+    /// Place of the key that the reader was given.
+    trusted: usize,
+    /// Place of the key that signs the next line.
+    now: usize,
+}
+
+impl Keys {
+    fn around(key: &PublicKey, claimed: Vec<PublicKey>) -> Self {
+        match claimed.iter().position(|other| other == key) {
+            Some(trusted) => Self {
+                all: claimed,
+                trusted,
+                now: 0,
+            },
+            None => Self {
+                all: vec![key.clone()],
+                ..Self::default()
+            },
+        }
+    }
+
+    fn now(&self) -> Option<&PublicKey> {
+        self.all.get(self.now)
+    }
+
+    /// Whether the lines so far are signed by the given key, or reached from it.
+    const fn reached(&self) -> bool {
+        self.now >= self.trusted
+    }
+}
+
 /// The ledger up to some line.
 #[derive(Default)]
 struct Reading {
+    keys: Keys,
     range: CompactRange,
     open: Vec<RunId>,
     runs: BTreeMap<u64, LedgerRun>,
@@ -88,8 +181,12 @@ struct Reading {
 }
 
 impl Reading {
-    fn accept(&mut self, pair: &Pair, key: Option<&PublicKey>) -> Result<(), FaultReason> {
-        let CheckedLine { record, range } = check(pair, key)?;
+    fn accept(&mut self, pair: &Pair) -> Result<(), FaultReason> {
+        let CheckedLine {
+            record,
+            range,
+            next_key,
+        } = check(pair, self.keys.now())?;
         let (expected, found) = (self.range.size(), record.seq);
         if expected != found {
             return Err(FaultReason::Sequence { expected, found });
@@ -104,21 +201,33 @@ impl Reading {
                 "its set of open runs is not the real one".to_owned(),
             ));
         }
+        self.enter(record)?;
+        if let (Some(to), false) = (next_key, self.keys.all.is_empty()) {
+            self.keys.now += 1;
+            if self.keys.now() != Some(&to) {
+                return Err(FaultReason::Record(
+                    "its key is not the next one".to_owned(),
+                ));
+            }
+        }
+        self.range = range;
+        Ok(())
+    }
+
+    fn enter(&mut self, record: LedgerRecord) -> Result<(), FaultReason> {
         match record.event {
-            LedgerEvent::RunStarted {
-                run,
-                checkpoint: started,
-            } => {
+            LedgerEvent::RunStarted { run, checkpoint } => {
                 if self.by_run.insert(run, record.seq).is_some() {
                     return Err(FaultReason::StartedAgain);
                 }
-                let time = record.time;
                 let known = LedgerRun {
                     run,
-                    time,
-                    started,
+                    time: record.time,
+                    started: checkpoint,
                     ended: None,
                     sealed: None,
+                    archived: None,
+                    public_key: self.keys.now().cloned(),
                 };
                 self.runs.insert(record.seq, known);
             }
@@ -132,8 +241,14 @@ impl Reading {
                     known.sealed = Some(seal.checkpoint);
                 }
             }
+            LedgerEvent::RunArchived(archived) => {
+                let known = self.run(archived.run).ok_or_else(|| {
+                    FaultReason::Record("it archives a run that never started".to_owned())
+                })?;
+                known.archived = Some(archived);
+            }
+            LedgerEvent::KeyRotated { .. } => {}
         }
-        self.range = range;
         Ok(())
     }
 
@@ -146,7 +261,11 @@ impl Reading {
             size: self.range.size(),
             root: self.range.root(),
         };
-        let runs = self.runs.into_values().collect();
+        // Of lines that the given key does not vouch for, nothing is said.
+        let runs = match self.keys.reached() {
+            true => self.runs.into_values().collect(),
+            false => Vec::new(),
+        };
         LedgerReport {
             runs,
             records: checkpoint.size,

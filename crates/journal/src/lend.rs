@@ -81,7 +81,9 @@ impl CallJournal {
         if matches!(place, Ok(_) | Err(JournalError::Store(_))) {
             self.publication = Publication::Prepared;
         }
-        Ok(self.journal.recorded(place?, event))
+        let place = place?;
+        self.journal.published();
+        Ok(self.journal.recorded(place, event))
     }
 
     /// Records what became of the publication that `prepared` announced.
@@ -105,6 +107,7 @@ impl CallJournal {
         let place = self
             .journal
             .append(|batch| batch.add(&event, Some(&self.call)))?;
+        self.journal.published();
         self.publication = match event.confirmed {
             false => Publication::Refused,
             true => Publication::Confirmed(CreatedFile {

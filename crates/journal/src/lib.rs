@@ -2,9 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod anchor;
+mod archive;
 mod chain;
 mod error;
 mod event;
+mod evidence;
 mod folder;
 mod journal;
 mod key;
@@ -15,14 +18,19 @@ mod lend;
 pub mod limits;
 mod lines;
 mod note;
+mod proof;
 mod read;
 mod record;
+mod rotation;
 mod run_files;
 mod state;
 mod tree;
 mod verify;
+mod verify_head;
 mod writer;
 
+pub use anchor::{Anchor, AnchorError, AnchorReason, AnchorTarget, Anchors, read_anchors};
+pub use archive::{ArchiveError, archive_run};
 pub use chain::{Fault, FaultReason};
 pub use error::JournalError;
 pub use event::{
@@ -31,17 +39,20 @@ pub use event::{
     FilePublicationPrepared, InferenceCompleted, InferenceRequested, OutcomeFact, OutcomeStatus,
     Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact, shortened,
 };
+pub use evidence::Evidence;
 pub use folder::StorageError;
 pub use journal::{Journal, Recorded};
 pub use key::{KeyError, ProjectKey, PublicKey, PublicKeyError, RunSigner};
 pub use ledger::{Ledger, LedgerError};
-pub use ledger_line::{LedgerEvent, Seal};
+pub use ledger_line::{Archived, LedgerEvent, Seal};
 pub use ledger_read::{LedgerReport, LedgerRun, read_ledger};
 pub use lend::CallJournal;
 pub use lines::Tail;
 pub use note::{Checkpoint, NoteError};
+pub use proof::{CallProof, CheckedProof, ProofError, ProveError, prove_call};
 pub use read::{ReadError, RunReader, read_run};
 pub use record::{RECORD_VERSION, Record, RecordError};
+pub use rotation::{Rotation, RotationError, rotate_key};
 pub use run_files::{RunFiles, RunFilesError, journal_path, ledger_path, runs_folder};
-pub use verify::{Report, Verdict, VerifyOptions, verify_file, verify_run};
+pub use verify::{Depth, Report, Verdict, VerifyOptions, verify_file, verify_run};
 pub use writer::{Durability, JournalWriter, MemoryWriter, ProtectedJournal};

@@ -82,6 +82,21 @@ pub const LOCK_RETRY_MS: u64 = 2;
 /// Largest key file.
 pub const KEY_FILE_BYTES_MAX: usize = 512;
 
+/// Longest value inside a record; a longer one is kept as evidence, the record has its hash.
+pub const RECORDED_VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// Most records of one call in a proof.
+pub const PROOF_RECORDS_MAX: usize = 8;
+/// Largest proof file: a record's text at its most escaped, once for each.
+pub const PROOF_BYTES_MAX: usize = 2 * PROOF_RECORDS_MAX * RECORD_BYTES_MAX;
+
+/// Most heads that wait for their anchors; of one run only the newest is sent.
+pub const ANCHOR_QUEUE_MAX: usize = 64;
+/// How long one anchor may take for one head.
+pub const ANCHOR_TIME_MS_MAX: u64 = 10_000;
+/// Largest file of anchored heads that is read.
+pub const ANCHOR_FILE_BYTES_MAX: u64 = 1 << 30;
+
 /// Most record pairs that the verifier holds at once.
 pub const VERIFY_CHUNK_RECORDS_MAX: usize = 512;
 /// Most bytes of pairs that the verifier holds at once, one record past it at most.

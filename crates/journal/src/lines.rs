@@ -147,6 +147,43 @@ impl<R: Read> PairReader<R> {
     }
 }
 
+/// Lines of a file that anybody may have written, in bounded memory.
+pub(crate) struct LineReader<R> {
+    reader: BufReader<R>,
+}
+
+impl<R: Read> LineReader<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self {
+            reader: BufReader::new(reader),
+        }
+    }
+
+    /// The last `max` bytes, or a little more, of the next line, without its line feed; `None`
+    /// at the end.
+    pub(crate) fn next(&mut self, max: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        loop {
+            let limit = max as u64;
+            let read = self
+                .reader
+                .by_ref()
+                .take(limit)
+                .read_until(b'\n', &mut line)?;
+            if line.last() == Some(&b'\n') {
+                line.pop();
+                return Ok(Some(line));
+            }
+            if read == 0 {
+                return Ok((!line.is_empty()).then_some(line));
+            }
+            // Of a longer line the end counts.
+            let drop = line.len().saturating_sub(max);
+            line.drain(..drop);
+        }
+    }
+}
+
 fn tail(first: &[u8], second: &[u8]) -> Option<Tail> {
     let bytes = (first.len() + second.len()) as u64;
     let mut hasher = Hasher::new();

@@ -72,27 +72,31 @@ struct Line<'a> {
 }
 
 /// The checkpoint line of `checkpoint`, without its line feed. Unsigned without a signer.
-pub(crate) fn checkpoint_line(
+pub(crate) fn checkpoint_line<'a>(
     origin: &str,
     checkpoint: &Checkpoint,
-    signer: Option<&RunSigner>,
+    signers: impl IntoIterator<Item = &'a RunSigner>,
+) -> String {
+    spelled(&checkpoint_note(origin, checkpoint, signers))
+}
+
+/// The signed note of `checkpoint`, with one signature line for each signer.
+pub(crate) fn checkpoint_note<'a>(
+    origin: &str,
+    checkpoint: &Checkpoint,
+    signers: impl IntoIterator<Item = &'a RunSigner>,
 ) -> String {
     let root = BASE64.encode(checkpoint.root.as_bytes());
     let text = format!("{origin}\n{}\n{root}\n", checkpoint.size);
-    let note = match signer {
-        None => format!("{text}\n"),
-        Some(signer) => {
-            let public = signer.public();
-            let mut signature = public.key_id().to_vec();
-            signature.extend_from_slice(&signer.sign(text.as_bytes()));
-            format!(
-                "{text}\n\u{2014} {} {}\n",
-                public.name(),
-                BASE64.encode(signature)
-            )
-        }
-    };
-    spelled(&note)
+    let mut note = format!("{text}\n");
+    for signer in signers {
+        let public = signer.public();
+        let mut signature = public.key_id().to_vec();
+        signature.extend_from_slice(&signer.sign(text.as_bytes()));
+        let signature = BASE64.encode(signature);
+        note.push_str(&format!("\u{2014} {} {signature}\n", public.name()));
+    }
+    note
 }
 
 /// `{"checkpoint":"…"}`; a note has no character that JSON must escape but its line feeds.
@@ -106,8 +110,12 @@ pub(crate) struct Note {
     pub(crate) origin: String,
     pub(crate) checkpoint: Checkpoint,
     text: String,
-    signature: Option<NoteSignature>,
+    /// None of an unsigned note, two where a key gives way to another.
+    signatures: Vec<NoteSignature>,
 }
+
+/// Most signatures of one note.
+const SIGNATURES_MAX: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NoteSignature {
@@ -117,13 +125,27 @@ struct NoteSignature {
 }
 
 impl Note {
-    /// Reads a checkpoint line (without its line feed), strictly.
+    /// Reads a checkpoint line (without its line feed) with at most one signature, strictly.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, NoteError> {
+        let note = Self::parse_cosigned(line)?;
+        match note.signatures.len() {
+            ..2 => Ok(note),
+            _ => Err(NoteError::SignatureLine),
+        }
+    }
+
+    /// The same with up to two signatures.
+    pub(crate) fn parse_cosigned(line: &[u8]) -> Result<Self, NoteError> {
         let parsed: Line<'_> = serde_json::from_slice(line).map_err(|_| NoteError::Line)?;
         let note = parsed.checkpoint.as_ref();
-        if spelled(note).as_bytes() != line {
-            return Err(NoteError::Line);
+        match spelled(note).as_bytes() == line {
+            true => Self::parse_note(note),
+            false => Err(NoteError::Line),
         }
+    }
+
+    /// Reads the note itself.
+    pub(crate) fn parse_note(note: &str) -> Result<Self, NoteError> {
         let (head, signatures) = note.split_once("\n\n").ok_or(NoteError::Shape)?;
         let mut lines = head.split('\n');
         let (Some(origin), Some(size), Some(root), None) =
@@ -142,26 +164,38 @@ impl Note {
             origin: origin.to_owned(),
             checkpoint,
             text: format!("{head}\n"),
-            signature: parse_signatures(signatures)?,
+            signatures: parse_signatures(signatures)?,
         })
+    }
+
+    /// The note as it was written.
+    pub(crate) fn to_text(&self) -> String {
+        let mut note = format!("{}\n", self.text);
+        for signature in &self.signatures {
+            let mut bytes = signature.key_id.to_vec();
+            bytes.extend_from_slice(&signature.bytes);
+            let encoded = BASE64.encode(bytes);
+            note.push_str(&format!("\u{2014} {} {encoded}\n", signature.name));
+        }
+        note
     }
 
     /// `<name>+<key id>` of who claims to have signed; `None` for an unsigned note.
     pub(crate) fn signed_by(&self) -> Option<String> {
-        self.signature
-            .as_ref()
+        self.signatures
+            .first()
             .map(|s| format!("{}+{}", s.name, hex4(s.key_id)))
     }
 
     /// Checks the signature over the exact text.
     pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), NoteError> {
-        let signature = self.signature.as_ref().ok_or(NoteError::Unsigned)?;
-        if signature.name != key.name() || signature.key_id != key.key_id() {
+        let of_key = |it: &&NoteSignature| it.name == key.name() && it.key_id == key.key_id();
+        let Some(signature) = self.signatures.iter().find(of_key) else {
             return Err(NoteError::OtherKey {
-                found: format!("{}+{}", signature.name, hex4(signature.key_id)),
+                found: self.signed_by().ok_or(NoteError::Unsigned)?,
                 expected: format!("{}+{}", key.name(), hex4(key.key_id())),
             });
-        }
+        };
         match key.verifies(self.text.as_bytes(), &signature.bytes) {
             true => Ok(()),
             false => Err(NoteError::Signature),
@@ -169,29 +203,32 @@ impl Note {
     }
 }
 
-fn parse_signatures(block: &str) -> Result<Option<NoteSignature>, NoteError> {
-    if block.is_empty() {
-        return Ok(None);
+fn parse_signatures(mut block: &str) -> Result<Vec<NoteSignature>, NoteError> {
+    let mut signatures = Vec::new();
+    while !block.is_empty() {
+        let (line, rest) = block.split_once('\n').ok_or(NoteError::SignatureLine)?;
+        let signature = parse_signature(line).ok_or(NoteError::SignatureLine)?;
+        if signatures.len() >= SIGNATURES_MAX {
+            return Err(NoteError::SignatureLine);
+        }
+        signatures.push(signature);
+        block = rest;
     }
-    let malformed = NoteError::SignatureLine;
-    let Some(line) = block
-        .strip_prefix("\u{2014} ")
-        .and_then(|rest| rest.strip_suffix('\n'))
-    else {
-        return Err(malformed);
-    };
-    let (name, encoded) = line.split_once(' ').ok_or(malformed.clone())?;
-    let bytes: [u8; 4 + SIGNATURE_BYTES] = exact_base64(encoded).ok_or(malformed.clone())?;
-    let (key_id, bytes) = bytes.split_first_chunk::<4>().ok_or(malformed.clone())?;
-    let bytes = bytes.try_into().map_err(|_| malformed.clone())?;
-    if name.is_empty() || name.contains(['+', '\n']) {
-        return Err(malformed);
+    Ok(signatures)
+}
+
+fn parse_signature(line: &str) -> Option<NoteSignature> {
+    let (name, encoded) = line.strip_prefix("\u{2014} ")?.split_once(' ')?;
+    let bytes: [u8; 4 + SIGNATURE_BYTES] = exact_base64(encoded)?;
+    let (key_id, bytes) = bytes.split_first_chunk::<4>()?;
+    if name.is_empty() || name.contains('+') {
+        return None;
     }
-    Ok(Some(NoteSignature {
+    Some(NoteSignature {
         name: name.to_owned(),
         key_id: *key_id,
-        bytes,
-    }))
+        bytes: bytes.try_into().ok()?,
+    })
 }
 
 fn plain_decimal(text: &str) -> Option<u64> {

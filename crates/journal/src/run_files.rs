@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use model::{Digest, RunId};
 use rustix::io::Errno;
 
+use crate::anchor::{AnchorError, Anchors};
 use crate::error::JournalError;
+use crate::evidence::Evidence;
 use crate::folder::StorageError;
 use crate::journal::Journal;
 use crate::key::ProjectKey;
@@ -24,6 +26,8 @@ pub enum RunFilesError {
     Storage(StorageError),
     Journal(JournalError),
     Ledger(LedgerError),
+    /// A required anchor did not take the run's start or end.
+    Anchor(AnchorError),
     /// The journal of an earlier, dead run cannot be read to be sealed.
     Seal {
         path: PathBuf,
@@ -41,6 +45,7 @@ impl fmt::Display for RunFilesError {
             Self::Storage(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
             Self::Ledger(error) => error.fmt(f),
+            Self::Anchor(error) => error.fmt(f),
             Self::Seal { path, .. } => {
                 write!(
                     f,
@@ -58,6 +63,7 @@ impl std::error::Error for RunFilesError {
             Self::Storage(error) => error.source(),
             Self::Journal(error) => error.source(),
             Self::Ledger(error) => error.source(),
+            Self::Anchor(error) => error.source(),
             Self::Seal { source, .. } => Some(source),
         }
     }
@@ -88,6 +94,7 @@ pub struct RunFiles {
     journal: Journal,
     ledger: Ledger,
     path: PathBuf,
+    anchors: Option<Anchors>,
 }
 
 impl RunFiles {
@@ -102,17 +109,38 @@ impl RunFiles {
         principal: &str,
         key: &ProjectKey,
     ) -> Result<Self, RunFilesError> {
+        Self::create_anchored(state, run, principal, key, None)
+    }
+
+    /// The same for a run whose start (where an anchor is required), publications and end go to
+    /// `anchors`, and the seals of dead runs before it.
+    ///
+    /// # Errors
+    /// [`RunFilesError`].
+    pub fn create_anchored(
+        state: &Path,
+        run: RunId,
+        principal: &str,
+        key: &ProjectKey,
+        anchors: Option<Anchors>,
+    ) -> Result<Self, RunFilesError> {
         let mut ledger =
             Ledger::open(&ledger_path(state), key.signer()).map_err(RunFilesError::Ledger)?;
-        seal_dead_runs(state, &mut ledger, key)?;
+        seal_dead_runs(state, &mut ledger, key, anchors.as_ref())?;
+        let evidence = Evidence::open(state).map_err(RunFilesError::Storage)?;
         let writer =
             ProtectedJournal::create(&runs_folder(state), run).map_err(RunFilesError::Storage)?;
         let signer = Some(key.signer());
         let journal = Journal::new(Box::new(writer), signer, run, principal.to_owned());
+        journal.keep_evidence(evidence);
+        if let Some(anchors) = anchors.clone() {
+            journal.on_publication(move |head| anchors.post(run, head));
+        }
         Ok(Self {
             journal,
             ledger,
             path: journal_path(state, run),
+            anchors,
         })
     }
 
@@ -133,9 +161,14 @@ impl RunFiles {
     /// [`RunFilesError`]; then nothing may be dispatched.
     pub fn started(&mut self) -> Result<(), RunFilesError> {
         let head = self.journal.checkpoint().map_err(RunFilesError::Journal)?;
+        let run = self.journal.run();
         self.ledger
-            .run_started(self.journal.run(), head)
-            .map_err(RunFilesError::Ledger)
+            .run_started(run, head)
+            .map_err(RunFilesError::Ledger)?;
+        match self.anchors.as_ref().filter(|it| it.is_required()) {
+            None => Ok(()),
+            Some(anchors) => anchors.confirm(run, head).map_err(RunFilesError::Anchor),
+        }
     }
 
     /// Enters the terminal head in the ledger: after the journal has its `RunEnded`.
@@ -147,15 +180,21 @@ impl RunFiles {
         self.ledger
             .run_ended(self.journal.run(), head)
             .map_err(RunFilesError::Ledger)?;
+        if let Some(anchors) = &self.anchors {
+            anchors
+                .confirm(self.journal.run(), head)
+                .map_err(RunFilesError::Anchor)?;
+        }
         Ok(head)
     }
 }
 
 /// Enters in the ledger what each open run without a live owner left, so that a later cut shows.
-fn seal_dead_runs(
+pub(crate) fn seal_dead_runs(
     state: &Path,
     ledger: &mut Ledger,
     key: &ProjectKey,
+    anchors: Option<&Anchors>,
 ) -> Result<(), RunFilesError> {
     let mut seals = Vec::new();
     for run in ledger.open_runs().map_err(RunFilesError::Ledger)? {
@@ -180,7 +219,15 @@ fn seal_dead_runs(
             Err(source) => return Err(RunFilesError::Seal { path, source }),
         }
     }
-    ledger.seal(seals).map_err(RunFilesError::Ledger)
+    ledger.seal(seals.clone()).map_err(RunFilesError::Ledger)?;
+    if let Some(anchors) = anchors {
+        for seal in seals.iter().filter(|seal| seal.checkpoint.size > 0) {
+            anchors
+                .confirm(seal.run, seal.checkpoint)
+                .map_err(RunFilesError::Anchor)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_no_journal(error: &io::Error) -> bool {

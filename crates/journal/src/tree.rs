@@ -63,6 +63,61 @@ impl CompactRange {
     }
 }
 
+/// The head of a tree of these leaves (MTH).
+fn head(leaves: &[Digest]) -> Digest {
+    let mut range = CompactRange::default();
+    leaves.iter().for_each(|leaf| range.push(*leaf));
+    range.root()
+}
+
+/// The audit path of leaf `index` (section 2.1.1), from its sibling up; `None` where there is no
+/// such leaf.
+pub(crate) fn audit_path(leaves: &[Digest], index: usize) -> Option<Vec<Digest>> {
+    if index >= leaves.len() {
+        return None;
+    }
+    let (mut part, mut index) = (leaves, index);
+    let mut path = Vec::new();
+    while part.len() > 1 {
+        // The largest power of two below the length.
+        let split = 1 << (part.len() - 1).ilog2();
+        let (left, right) = part.split_at_checked(split)?;
+        (part, index) = if index < split {
+            path.push(head(right));
+            (left, index)
+        } else {
+            path.push(head(left));
+            (right, index - split)
+        };
+    }
+    path.reverse();
+    Some(path)
+}
+
+/// The head that an audit path leads to (RFC 9162 section 2.1.3.2); `None` where the path has not
+/// the length of this leaf in a tree of `size`.
+pub(crate) fn head_of_path(leaf: Digest, index: u64, size: u64, path: &[Digest]) -> Option<Digest> {
+    let mut last = size.checked_sub(1).filter(|last| index <= *last)?;
+    let (mut at, mut head) = (index, leaf);
+    for sibling in path {
+        if last == 0 {
+            return None;
+        }
+        if at & 1 == 1 || at == last {
+            head = node(sibling, &head);
+            while at & 1 == 0 && at != 0 {
+                at >>= 1;
+                last >>= 1;
+            }
+        } else {
+            head = node(&head, sibling);
+        }
+        at >>= 1;
+        last >>= 1;
+    }
+    (last == 0).then_some(head)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +179,45 @@ mod tests {
         assert!(CompactRange::from_parts(3, vec![Digest::of(b"")]).is_none());
         assert!(CompactRange::from_parts(0, Vec::new()).is_some());
         assert!(CompactRange::from_parts(4, vec![Digest::of(b"")]).is_some());
+    }
+
+    #[test]
+    fn audit_paths_match_the_example_of_rfc_6962() {
+        // Section 2.1.3: seven leaves; the path of d0 is [b, h, l], of d3 [c, g, l], of d4
+        // [f, j, k], of d6 [i, k].
+        let d: Vec<Digest> = (0..7_u8).map(|n| leaf(&[n])).collect();
+        let (g, h, i) = (node(&d[0], &d[1]), node(&d[2], &d[3]), node(&d[4], &d[5]));
+        let (j, k) = (d[6], node(&g, &h));
+        let l = node(&i, &j);
+        assert_eq!(audit_path(&d, 0), Some(vec![d[1], h, l]));
+        assert_eq!(audit_path(&d, 3), Some(vec![d[2], g, l]));
+        assert_eq!(audit_path(&d, 4), Some(vec![d[5], j, k]));
+        assert_eq!(audit_path(&d, 6), Some(vec![i, k]));
+        assert_eq!(audit_path(&d, 7), None);
+    }
+
+    #[test]
+    fn every_path_of_every_small_tree_leads_to_its_head_and_no_other_does() {
+        let leaves: Vec<Digest> = (0..33_u8).map(|n| leaf(&[n])).collect();
+        for size in 1..=leaves.len() {
+            let root = head(&leaves[..size]);
+            for index in 0..size {
+                let path = audit_path(&leaves[..size], index).unwrap();
+                let (at, of) = (index as u64, size as u64);
+                assert_eq!(head_of_path(leaves[index], at, of, &path), Some(root));
+                assert_ne!(head_of_path(leaf(b"x"), at, of, &path), Some(root));
+                assert_eq!(head_of_path(leaves[index], of, of, &path), None);
+                for other in (0..of).filter(|other| *other != at) {
+                    assert_ne!(head_of_path(leaves[index], other, of, &path), Some(root));
+                }
+                if let Some((_, shorter)) = path.split_last() {
+                    assert_eq!(head_of_path(leaves[index], at, of, shorter), None);
+                }
+                let longer = [path.as_slice(), &[root]].concat();
+                assert_eq!(head_of_path(leaves[index], at, of, &longer), None);
+            }
+        }
+        assert_eq!(head_of_path(leaves[0], 0, 0, &[]), None);
     }
 
     proptest! {

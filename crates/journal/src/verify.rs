@@ -1,6 +1,6 @@
 //! The verdict on a journal, for people who trust neither the file nor its place.
 //!
-//! Every checkpoint is checked with `verify_strict`. Memory is bounded by one chunk of pairs;
+//! Every checkpoint is checked with `verify_strict`, or on request the last one only. Memory is bounded by one chunk of pairs;
 //! pairs are parsed and checked in parallel, their order and tree in one line after it.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use model::{Digest, RunId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{Chain, CheckedPair, Fault, FaultReason, check_pair};
+use crate::chain::{Chain, Fault, FaultReason, check_pair};
 use crate::key::PublicKey;
 use crate::ledger_read::LedgerRun;
 use crate::limits::{
@@ -22,6 +22,7 @@ use crate::limits::{
 };
 use crate::lines::{Pair, PairError, PairReader, Step, Tail};
 use crate::note::Checkpoint;
+use crate::verify_head::verify_head;
 
 /// What is known besides the file.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +35,26 @@ pub struct VerifyOptions {
     pub ledger: Option<LedgerRun>,
     /// Heads of the run that somebody else keeps.
     pub anchors: Vec<Checkpoint>,
+    /// How much of the file is checked.
+    pub depth: Depth,
+}
+
+impl VerifyOptions {
+    /// The run that the file must hold, however it is known.
+    pub(crate) fn wanted(&self) -> Option<RunId> {
+        self.run.or(self.ledger.as_ref().map(|ledger| ledger.run))
+    }
+}
+
+/// How much of a journal is checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// Every record by itself, and every checkpoint.
+    #[default]
+    Every,
+    /// The last checkpoint, which vouches for all record lines; the first and the last record.
+    Last,
 }
 
 /// The first half of the verdict.
@@ -93,6 +114,7 @@ pub struct Report {
     /// What the terminal record says.
     pub completed: Option<bool>,
     pub fault: Option<Fault>,
+    pub depth: Depth,
     /// A write that did not finish.
     pub tail: Option<Tail>,
     /// Size and hash of the whole file: what a later recovery is bound to.
@@ -130,6 +152,23 @@ impl Report {
         report
     }
 
+    /// The report on a file before anything of it is known to be good.
+    pub(crate) fn empty(options: &VerifyOptions, file_bytes: u64, file_sha256: Digest) -> Self {
+        let chain = Chain::new(options.public_key.clone(), options.wanted(), true);
+        Self {
+            self_consistent_only: options.public_key.is_none(),
+            depth: options.depth,
+            ..Self::of(&chain, file_bytes, file_sha256)
+        }
+    }
+
+    /// Bytes before the tail: without a fault, those of the whole records.
+    #[must_use]
+    pub fn whole_bytes(&self) -> u64 {
+        let tail = self.tail.as_ref().map_or(0, |tail| tail.bytes);
+        self.file_bytes.saturating_sub(tail)
+    }
+
     fn of(chain: &Chain, file_bytes: u64, file_sha256: Digest) -> Self {
         Self {
             verdict: Verdict::Corrupt,
@@ -142,6 +181,7 @@ impl Report {
             live: false,
             completed: chain.completed(),
             fault: None,
+            depth: Depth::Every,
             tail: None,
             file_bytes,
             file_sha256,
@@ -206,11 +246,11 @@ pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
 }
 
 fn verify(reader: impl Read, options: &VerifyOptions, live: bool) -> io::Result<Report> {
+    if options.depth == Depth::Last {
+        return verify_head(reader, options, live);
+    }
     let mut pairs = PairReader::new(reader, RECORD_BYTES_MAX, JOURNAL_BYTES_MAX);
-    let run = options
-        .run
-        .or(options.ledger.as_ref().map(|ledger| ledger.run));
-    let mut chain = Chain::new(options.public_key.clone(), run, true);
+    let mut chain = Chain::new(options.public_key.clone(), options.wanted(), true);
     let witnessed = witnessed(options);
     let outcome = walk(
         &mut pairs,
@@ -237,7 +277,7 @@ fn verify(reader: impl Read, options: &VerifyOptions, live: bool) -> io::Result<
 }
 
 /// Gives the verdict on a file that is good as far as it goes.
-fn judge(
+pub(crate) fn judge(
     report: &mut Report,
     options: &VerifyOptions,
     witnessed: &[Checkpoint],
@@ -271,7 +311,7 @@ fn judge(
     report.anchored = options.anchors.contains(&report.checkpoint) && found > 0;
 }
 
-fn witnessed(options: &VerifyOptions) -> Vec<Checkpoint> {
+pub(crate) fn witnessed(options: &VerifyOptions) -> Vec<Checkpoint> {
     let mut heads = options.anchors.clone();
     if let Some(ledger) = &options.ledger {
         heads.push(ledger.started);
@@ -281,7 +321,8 @@ fn witnessed(options: &VerifyOptions) -> Vec<Checkpoint> {
     heads
 }
 
-enum Walked {
+/// How a walk through the file ended.
+pub(crate) enum Walked {
     Fault(Fault),
     Fork(Fault),
     End { tail: Option<Tail>, line: u64 },
@@ -293,11 +334,11 @@ fn walk<R: Read>(
     witnessed: &[Checkpoint],
     key: Option<&PublicKey>,
 ) -> io::Result<Walked> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.min(VERIFY_THREADS_MAX);
+    let threads = threads();
     loop {
         let (chunk, end) = read_chunk(pairs);
-        for (pair, checked) in chunk.iter().zip(check_chunk(&chunk, key, threads)) {
+        let all = parallel(&chunk, threads, |pair| check_pair(pair, key));
+        for (pair, checked) in chunk.iter().zip(all) {
             let checked = match checked {
                 Ok(checked) => checked,
                 Err(fault) => return Ok(Walked::Fault(fault)),
@@ -338,9 +379,9 @@ fn walk<R: Read>(
 }
 
 /// How the file ends, if the chunk is its last.
-type ChunkEnd = Option<Result<Option<Tail>, PairError>>;
+pub(crate) type ChunkEnd = Option<Result<Option<Tail>, PairError>>;
 
-fn read_chunk<R: Read>(pairs: &mut PairReader<R>) -> (Vec<Pair>, ChunkEnd) {
+pub(crate) fn read_chunk<R: Read>(pairs: &mut PairReader<R>) -> (Vec<Pair>, ChunkEnd) {
     let mut chunk = Vec::new();
     let mut bytes = 0;
     while chunk.len() < VERIFY_CHUNK_RECORDS_MAX && bytes < VERIFY_CHUNK_BYTES_MAX {
@@ -356,17 +397,21 @@ fn read_chunk<R: Read>(pairs: &mut PairReader<R>) -> (Vec<Pair>, ChunkEnd) {
     (chunk, None)
 }
 
-fn check_chunk(
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(VERIFY_THREADS_MAX)
+}
+
+/// Does `check` for each pair, on several threads. Results are in the pairs' order.
+pub(crate) fn parallel<T: Send>(
     chunk: &[Pair],
-    key: Option<&PublicKey>,
     threads: usize,
-) -> Vec<Result<CheckedPair, Fault>> {
+    check: impl Fn(&Pair) -> T + Sync,
+) -> Vec<T> {
     let part = chunk.len().div_ceil(threads).max(16);
-    let check = |part: &[Pair]| {
-        part.iter()
-            .map(|pair| check_pair(pair, key))
-            .collect::<Vec<_>>()
-    };
+    let check = |part: &[Pair]| part.iter().map(&check).collect::<Vec<_>>();
+    let check = &check;
     let Some((first, rest)) = chunk.split_at_checked(part) else {
         return check(chunk);
     };

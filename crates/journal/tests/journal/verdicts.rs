@@ -95,6 +95,8 @@ fn a_cut_at_a_whole_record_shows_against_the_ledger_and_an_anchor() {
         started: start.checkpoint,
         ended: Some(full.checkpoint),
         sealed: None,
+        archived: None,
+        public_key: None,
     };
     let with_ledger = VerifyOptions {
         ledger: Some(ledger.clone()),
@@ -147,6 +149,8 @@ fn another_history_of_the_same_run_with_the_same_key_is_a_fork() {
         started: early.checkpoint,
         ended: Some(early.checkpoint),
         sealed: None,
+        archived: None,
+        public_key: None,
     };
     let with = VerifyOptions {
         ledger: Some(ledger),
