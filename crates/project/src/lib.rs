@@ -24,8 +24,8 @@ pub use ceilings::CeilingError;
 pub use config::{
     AgentExecutor, AgentSettings, Anchor, ApprovalSettings, ApprovalSurface, Config, ConfigError,
     ContainerSettings, Credential, HostPath, InferenceSettings, KeyFileError, LimitSettings,
-    NamespaceRoot, NamespaceSettings, Provider, SandboxSettings, UserConfig, UserConfigError,
-    Volume, VolumeAccess, read_key_file,
+    NamespaceSettings, Provider, SandboxSettings, UserConfig, UserConfigError, Volume,
+    VolumeAccess, read_key_file,
 };
 pub use diff::unified_diff;
 pub use dirs::{ProjectId, ProjectIdError, UserDirs};

@@ -63,10 +63,10 @@ pub const TURNS_MAX: u64 = 10_000;
 
 /// Requests of one run to the model provider.
 pub const INFERENCE_REQUESTS_DEFAULT: u64 = 64;
-pub const INFERENCE_REQUESTS_MAX: u64 = 100_000;
+pub const INFERENCE_REQUESTS_MAX: u64 = 1_000;
 /// Output tokens of one request.
 pub const OUTPUT_TOKENS_DEFAULT: u64 = 8192;
-pub const OUTPUT_TOKENS_MAX: u64 = 1_000_000;
+pub const OUTPUT_TOKENS_MAX: u64 = 128_000;
 /// Output tokens of one run.
 pub const TOTAL_OUTPUT_TOKENS_MAX: u64 = OUTPUT_TOKENS_MAX * INFERENCE_REQUESTS_MAX;
 /// Most beta headers.

@@ -9,7 +9,7 @@ use project::{Config, ProjectState, SandboxSettings, Volume, VolumeAccess};
 use sandbox::{NamespaceConfig, NamespaceTier};
 use symbi_runtime::tools::{BoundarySettings, ToolExecutor};
 use toolclad::ContractSet;
-use worker::{Tier, TierKind};
+use worker::{Tier, TierKind, WorkerRoot};
 
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
@@ -59,18 +59,22 @@ pub(crate) fn tier(
         )
         .help("set `tier = \"namespace\"` under [sandbox]"));
     }
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Isolation, format!("where symbi is: {error}")))?;
     let configured = sandbox
         .init
         .as_ref()
         .map(|path| path.resolve(open.project.path()));
-    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
-    let init = sandbox::locate_init(&executable, configured.as_deref())
-        .map_err(|error| isolation(&error))?;
-    let tier = NamespaceTier::new(NamespaceConfig::new(init)).map_err(|error| isolation(&error))?;
+    let tier = namespace_tier(configured.as_deref())?;
     let digest = tier.init_sha256();
     Ok((Box::new(tier), digest))
+}
+
+/// The namespace tier with the helper beside this executable, or the configured one.
+pub(crate) fn namespace_tier(configured: Option<&Path>) -> Result<NamespaceTier, Failure> {
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Isolation, format!("where symbi is: {error}")))?;
+    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
+    let init = sandbox::locate_init(&executable, configured).map_err(|error| isolation(&error))?;
+    NamespaceTier::new(NamespaceConfig::new(init)).map_err(|error| isolation(&error))
 }
 
 /// The executor of the project's tools.
@@ -126,7 +130,9 @@ fn staging(open: &OpenProject) -> Result<PathBuf, Failure> {
 pub(crate) fn boundary(project: &Path, sandbox: &SandboxSettings) -> BoundarySettings {
     let limits = sandbox.limits();
     BoundarySettings {
-        root: sandbox.namespace.root.for_worker(project),
+        root: WorkerRoot::System {
+            also: sandbox.namespace.system.clone(),
+        },
         working_dir: sandbox.working_dir().to_owned(),
         memory_mib: limits.memory_mib,
         cpu_milli: limits.cpu_milli,

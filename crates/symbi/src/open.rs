@@ -11,6 +11,8 @@ use crate::exit::{Exit, Failure};
 
 /// Principal of `symbi call`.
 pub(crate) const OPERATOR: &str = "operator";
+/// Principal of `symbi mcp`.
+pub(crate) const CLIENT: &str = "mcp";
 
 /// A project whose files are the caller's own; not necessarily trusted.
 #[derive(Debug)]
@@ -103,8 +105,8 @@ impl OpenProject {
         Policies::load(
             &self.sources(surface),
             &tools,
-            &launches(surface),
-            &principals(surface, config),
+            &launches(),
+            &principals(config),
             &[],
         )
         .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
@@ -130,26 +132,18 @@ fn current_dir() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The principals that may act on a surface.
-pub(crate) fn principals(surface: Surface, config: &Config) -> Vec<String> {
-    match surface {
-        Surface::Call => vec![OPERATOR.to_owned()],
-        Surface::Mcp => vec!["mcp".to_owned()],
-        Surface::Run => {
-            let mut names: Vec<String> = config.agents.keys().map(ToString::to_string).collect();
-            if names.is_empty() {
-                names.push("agent".to_owned());
-            }
-            names
-        }
-    }
+/// Everybody who may act in the project, on whatever surface: policies that all surfaces share can
+/// name any of them.
+pub(crate) fn principals(config: &Config) -> Vec<String> {
+    let agents = config.agents.keys().map(ToString::to_string);
+    [OPERATOR.to_owned(), CLIENT.to_owned()]
+        .into_iter()
+        .chain(agents)
+        .collect()
 }
 
-/// The launches that policies of a surface can speak of.
-pub(crate) fn launches(surface: Surface) -> Vec<LaunchShape> {
-    if surface != Surface::Run {
-        return Vec::new();
-    }
+/// The launches that policies can speak of.
+pub(crate) fn launches() -> Vec<LaunchShape> {
     let executors = [
         AgentExecutor::ClaudeCode,
         AgentExecutor::Command {
@@ -162,6 +156,20 @@ pub(crate) fn launches(surface: Surface) -> Vec<LaunchShape> {
             executor: it.as_str().to_owned(),
         })
         .collect()
+}
+
+/// Checks that every tool an agent may use has a manifest.
+pub(crate) fn check_agents(config: &Config, contracts: &ContractSet) -> Result<(), Failure> {
+    for (agent, settings) in &config.agents {
+        for tool in &settings.allowed_tools {
+            find_tool(contracts, tool.as_str()).map_err(|failure| Failure {
+                exit: Exit::Usage,
+                message: format!("`[agents.{agent}] allowed_tools`: {}", failure.message),
+                help: failure.help,
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// A contract as Cedar sees it.

@@ -19,8 +19,6 @@ pub struct AgentSettings {
     pub executor: AgentExecutor,
     /// The program file: on the namespace tier on the host, in a container in the image.
     pub program: Option<HostPath>,
-    /// A folder around the program that is shown with it.
-    pub program_root: Option<HostPath>,
     pub env: BTreeMap<String, String>,
     /// Each once, in the order of the file.
     pub allowed_tools: Vec<ToolName>,
@@ -91,7 +89,12 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
         );
     }
     let program = program.and_then(|entry| HostPath::read(&entry));
-    let program_root = read_program_root(&table, program.as_ref());
+    if let Some(entry) = table.entry("program_root") {
+        entry.fault(
+            "`program_root` is not supported in this version",
+            "the program's own file is shown, and nothing around it",
+        );
+    }
     let env = table.entry("env").and_then(|entry| entry.table());
     let env = env
         .map(|table| read_environment(&table))
@@ -119,7 +122,6 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
     Some(AgentSettings {
         executor: executor?,
         program,
-        program_root,
         env,
         allowed_tools,
         human_approval: human_approval.unwrap_or(false),
@@ -232,34 +234,6 @@ fn word(entry: &Entry<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn read_program_root(table: &Table<'_>, program: Option<&HostPath>) -> Option<HostPath> {
-    let entry = table.entry("program_root")?;
-    let root = HostPath::read(&entry)?;
-    let inside = match (program, &root) {
-        (Some(HostPath::Absolute(program)), HostPath::Absolute(root)) => program.starts_with(root),
-        (Some(HostPath::Project(Some(_))), HostPath::Project(None)) => true,
-        (Some(HostPath::Project(Some(program))), HostPath::Project(Some(root))) => {
-            std::path::Path::new(program.as_str()).starts_with(root.as_str())
-        }
-        (None, _) => {
-            entry.fault(
-                "`program_root` without `program`",
-                "name the program inside it",
-            );
-            return None;
-        }
-        _ => false,
-    };
-    if !inside {
-        entry.fault(
-            "`program` does not lie in `program_root`",
-            "name a folder around the program",
-        );
-        return None;
-    }
-    Some(root)
-}
-
 /// A name that a shell could set: `[A-Za-z_][A-Za-z0-9_]*`.
 pub(super) fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -288,7 +262,14 @@ fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
 
 fn read_tools(entry: &Entry<'_>) -> Vec<ToolName> {
     let mut tools = Vec::new();
-    for (text, element) in entry.distinct_texts(ALLOWED_TOOLS_MAX) {
+    let names = entry.distinct_texts(ALLOWED_TOOLS_MAX);
+    if names.is_empty() {
+        entry.fault(
+            "`allowed_tools` is empty, and an agent without tools can do nothing",
+            "name at least one tool, like [\"read_file\"]",
+        );
+    }
+    for (text, element) in names {
         match ToolName::new(text) {
             Ok(tool) => tools.push(tool),
             Err(error) => element.fault(error.to_string(), "write the name of a tool's manifest"),

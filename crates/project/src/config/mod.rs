@@ -17,8 +17,7 @@ pub use agents::{AgentExecutor, AgentSettings};
 pub use host_path::HostPath;
 pub use inference::InferenceSettings;
 pub use sandbox::{
-    ContainerSettings, LimitSettings, NamespaceRoot, NamespaceSettings, SandboxSettings, Volume,
-    VolumeAccess,
+    ContainerSettings, LimitSettings, NamespaceSettings, SandboxSettings, Volume, VolumeAccess,
 };
 pub use user::{
     Anchor, Credential, KeyFileError, Provider, UserConfig, UserConfigError, read_key_file,

@@ -1,11 +1,11 @@
 //! `[sandbox]`: the isolation, its ceilings and its limits.
 
 use model::RelativePath;
+use worker::TierKind;
 use worker::limits::{
     CPU_MILLI_DEFAULT, MEMORY_MIB_DEFAULT, PIDS_DEFAULT, SCRATCH_BYTES_DEFAULT,
     SCRATCH_FILE_BYTES_DEFAULT, STREAM_BYTES_DEFAULT, TIME_MS_DEFAULT,
 };
-use worker::{TierKind, WorkerRoot};
 
 use super::host_path::{HostPath, clean_absolute};
 use super::label;
@@ -20,8 +20,9 @@ use crate::reader::{Entry, Table};
 const TIERS: [TierKind; 3] = [TierKind::Namespace, TierKind::Docker, TierKind::Gvisor];
 const WORKING_DIR_DEFAULT: &str = "/workspace";
 /// Folders of the worker's own root, where no working directory can stand.
-const RESERVED_FOLDERS: [&str; 12] = [
-    "bin", "channel", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr",
+const RESERVED_FOLDERS: [&str; 18] = [
+    "agent", "bin", "boot", "channel", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc",
+    "root", "run", "sbin", "sys", "tmp", "usr", "var",
 ];
 
 /// The isolation that workers run in. Each tier has its own table; none inherits another's.
@@ -80,30 +81,9 @@ pub struct NamespaceSettings {
     /// Absolute, inside the worker.
     pub working_dir: String,
     pub volumes: Vec<Volume>,
-    pub root: NamespaceRoot,
+    /// Absolute folders that the worker's root shows besides the system's own.
+    pub system: Vec<String>,
     pub limits: LimitSettings,
-}
-
-/// What a namespace worker's root shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NamespaceRoot {
-    /// The host's system folders, and these absolute ones besides.
-    System { also: Vec<String> },
-    /// A folder of the operator's.
-    Directory { path: HostPath },
-}
-
-impl NamespaceRoot {
-    /// As a descriptor holds it, given the project's folder.
-    #[must_use]
-    pub fn for_worker(&self, project: &std::path::Path) -> WorkerRoot {
-        match self {
-            Self::System { also } => WorkerRoot::System { also: also.clone() },
-            Self::Directory { path } => WorkerRoot::Directory {
-                path: path.resolve(project).to_string_lossy().into_owned(),
-            },
-        }
-    }
 }
 
 /// `[sandbox.docker]` and `[sandbox.gvisor]`
@@ -176,7 +156,7 @@ pub(super) fn read(root: &Table<'_>) -> SandboxSettings {
         namespace: NamespaceSettings {
             working_dir: WORKING_DIR_DEFAULT.to_owned(),
             volumes: Vec::new(),
-            root: NamespaceRoot::System { also: Vec::new() },
+            system: Vec::new(),
             limits: LimitSettings::default(),
         },
         docker: None,
@@ -235,23 +215,18 @@ fn read_namespace(table: Table<'_>) -> NamespaceSettings {
     let (working_dir, volumes) = read_files(&table);
     let limits = read_limits(&table);
     let system = table.entry("system");
-    let rootfs = table.entry("rootfs");
-    if let (Some(_), Some(rootfs)) = (&system, &rootfs) {
+    if let Some(rootfs) = table.entry("rootfs") {
         rootfs.fault(
-            "`system` and `rootfs` exclude each other",
-            "with a root of your own, put what `system` lists into it",
+            "`rootfs` is not supported in this version",
+            "workers show the system's own folders; name others with `system`",
         );
     }
-    let directory = rootfs.and_then(|entry| HostPath::read(&entry));
-    let also = system.map(|entry| read_system(&entry)).unwrap_or_default();
+    let system = system.map(|entry| read_system(&entry)).unwrap_or_default();
     table.finish();
     NamespaceSettings {
         working_dir,
         volumes,
-        root: match directory {
-            Some(path) => NamespaceRoot::Directory { path },
-            None => NamespaceRoot::System { also },
-        },
+        system,
         limits,
     }
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use model::{AgentName, ToolName};
 use project::{
-    AgentExecutor, Anchor, ApprovalSurface, Config, ConfigError, Credential, HostPath,
-    NamespaceRoot, UserConfig, VolumeAccess, limits,
+    AgentExecutor, Anchor, ApprovalSurface, Config, ConfigError, Credential, HostPath, UserConfig,
+    VolumeAccess, limits,
 };
 use proptest::prelude::*;
-use worker::{TierKind, WorkerRoot};
+use worker::TierKind;
 
 const WHOLE: &str = r#"
 [project]
@@ -37,7 +37,6 @@ socket = "/run/docker.sock"
 [agents.reviewer]
 executor = "claude_code"
 program = "/opt/claude/claude"
-program_root = "/opt/claude"
 allowed_tools = ["read_file", "grep_files"]
 human_approval = true
 memory_mib = 768
@@ -48,7 +47,7 @@ max_turns = 12
 executor = "command"
 command = ["python3", "agent.py"]
 env = { LANG = "C" }
-allowed_tools = []
+allowed_tools = ["read_file"]
 [managed_cli.inference]
 provider = "work"
 model = "some-model-1"
@@ -90,10 +89,7 @@ fn a_whole_configuration_is_read_as_it_is_written() {
         (limits.scratch_bytes, limits.file_bytes),
         (16 << 20, 64 << 20)
     );
-    let root = NamespaceRoot::System {
-        also: vec!["/usr/local".into()],
-    };
-    assert_eq!(config.sandbox.namespace.root, root);
+    assert_eq!(config.sandbox.namespace.system, ["/usr/local"]);
     let volumes = config.sandbox.volumes();
     assert_eq!(
         volumes[0].host.resolve(Path::new("/p")),
@@ -244,7 +240,7 @@ fn counted_lists_hold_at_their_bounds_and_not_past_them() {
     parse(&volumes(limits::VOLUMES_MAX));
     assert!(message(&volumes(limits::VOLUMES_MAX + 1)).contains("at most 32 are allowed"));
     let agents = |count: usize| -> String {
-        let agent = "executor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n";
+        let agent = "executor = \"command\"\ncommand = [\"x\"]\nallowed_tools = [\"t\"]\n";
         (0..count)
             .map(|n| format!("[agents.a{n}]\n{agent}"))
             .collect()
@@ -273,9 +269,18 @@ fn every_list_and_number_of_an_agent_is_bounded() {
         ))
     };
     assert!(tools(limits::ALLOWED_TOOLS_MAX) && !tools(limits::ALLOWED_TOOLS_MAX + 1));
-    let words = |count| agent(&format!("allowed_tools = []\ncommand = {}", list(count)));
+    let words = |count| {
+        agent(&format!(
+            "allowed_tools = [\"t\"]\ncommand = {}",
+            list(count)
+        ))
+    };
     assert!(words(limits::COMMAND_WORDS_MAX) && !words(limits::COMMAND_WORDS_MAX + 1));
-    let with = |line: &str| agent(&format!("command = [\"x\"]\nallowed_tools = []\n{line}"));
+    let with = |line: &str| {
+        agent(&format!(
+            "command = [\"x\"]\nallowed_tools = [\"t\"]\n{line}"
+        ))
+    };
     let word = |bytes| with(&format!("env = {{ A = \"{}\" }}", "x".repeat(bytes)));
     assert!(word(limits::WORD_BYTES_MAX) && !word(limits::WORD_BYTES_MAX + 1));
     let variables = |count: usize| {
@@ -338,27 +343,11 @@ fn a_users_configuration_is_bounded() {
 }
 
 #[test]
-fn a_workers_root_is_the_systems_or_a_folder_of_ones_own() {
-    let root = |text: &str| {
-        parse(&format!("[sandbox.namespace]\n{text}\n"))
-            .sandbox
-            .namespace
-            .root
-    };
-    let own = root("rootfs = \"./root\"");
-    let path = "/p/root".to_owned();
-    assert_eq!(
-        own.for_worker(Path::new("/p")),
-        WorkerRoot::Directory { path }
-    );
-    let also = vec!["/usr/local".to_owned()];
-    let system = root("system = [\"/usr/local\"]");
-    assert_eq!(
-        system.for_worker(Path::new("/p")),
-        WorkerRoot::System { also }
-    );
-    let error = message("[sandbox.namespace]\nsystem = [\"/usr/local\"]\nrootfs = \"/r\"\n");
-    assert!(error.contains("exclude each other"), "{error}");
+fn a_workers_root_is_the_systems_and_the_folders_that_are_named() {
+    let config = parse("[sandbox.namespace]\nsystem = [\"/usr/local\"]\n");
+    assert_eq!(config.sandbox.namespace.system, ["/usr/local"]);
+    let error = message("[sandbox.namespace]\nrootfs = \"/r\"\n");
+    assert!(error.contains("not supported in this version"), "{error}");
     for bad in ["usr/local", "/", "/usr/../etc", "/a:b"] {
         let error = message(&format!("[sandbox.namespace]\nsystem = [\"{bad}\"]\n"));
         assert!(error.contains("no system folder"), "{error}");
@@ -418,15 +407,23 @@ fn a_volume_that_no_call_could_use_or_that_is_dangerous_is_refused() {
 
 #[test]
 fn a_working_directory_stands_apart_from_the_workers_own_root() {
-    for bad in ["/", "workspace", "/usr/x", "/proc", "/channel", "/a/../b"] {
+    for bad in [
+        "/",
+        "workspace",
+        "/usr/x",
+        "/proc",
+        "/channel",
+        "/tmp",
+        "/a/../b",
+    ] {
         let error = message(&format!("[sandbox.namespace]\nworking_dir = \"{bad}\"\n"));
         assert!(error.contains("working"), "{error}");
     }
     assert_eq!(
-        parse("[sandbox.namespace]\nworking_dir = \"/tmp\"\n")
+        parse("[sandbox.namespace]\nworking_dir = \"/job\"\n")
             .sandbox
             .working_dir(),
-        "/tmp"
+        "/job"
     );
 }
 
@@ -434,7 +431,7 @@ fn a_working_directory_stands_apart_from_the_workers_own_root() {
 fn an_agent_may_only_lower_its_tiers_limits() {
     let agent = |line: &str| {
         format!(
-            "[agents.a]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n{line}\n"
+            "[agents.a]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = [\"t\"]\n{line}\n"
         )
     };
     for good in ["memory_mib = 512", "cpus = 1", "pids = 64", "pids = 1"] {
@@ -456,7 +453,7 @@ fn an_agent_may_only_lower_its_tiers_limits() {
 
 #[test]
 fn an_agent_needs_a_program_its_executor_can_start() {
-    let agent = |text: &str| message(&format!("[agents.a]\nallowed_tools = []\n{text}\n"));
+    let agent = |text: &str| message(&format!("[agents.a]\nallowed_tools = [\"t\"]\n{text}\n"));
     for (text, found) in [
         ("", "has no `executor`"),
         ("executor = \"codex\"", "there is no executor `codex`"),
@@ -476,8 +473,8 @@ fn an_agent_needs_a_program_its_executor_can_start() {
             "does not go with",
         ),
         (
-            "executor = \"claude_code\"\nprogram = \"/a/b\"\nprogram_root = \"/a/bc\"",
-            "does not lie in `program_root`",
+            "executor = \"command\"\ncommand = [\"x\"]\nprogram_root = \"/a\"",
+            "`program_root` is not supported",
         ),
         (
             "executor = \"command\"\ncommand = [\"x\"]\nenv = { \"1A\" = \"x\" }",
@@ -492,7 +489,7 @@ fn an_agent_needs_a_program_its_executor_can_start() {
         assert!(error.contains(found), "{text}: {error}");
     }
     let error = message(
-        "[agents.\"a b\"]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = []\n",
+        "[agents.\"a b\"]\nexecutor = \"command\"\ncommand = [\"x\"]\nallowed_tools = [\"t\"]\n",
     );
     assert!(error.contains("agent name has ` `"), "{error}");
     let error = message(

@@ -55,16 +55,10 @@ pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
     let json_output = contract.output_format() == OutputFormat::Json;
     let policies = if verdict == Some(open.policy_verdict()) {
         let shapes = [shape(contract)];
-        let principals = principals(Surface::Call, &config);
+        let principals = principals(&config);
         let sources = open.sources(Surface::Call);
-        Policies::load_validated(
-            &sources,
-            &shapes,
-            &launches(Surface::Call),
-            &principals,
-            &[],
-        )
-        .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?
+        Policies::load_validated(&sources, &shapes, &launches(), &principals, &[])
+            .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?
     } else {
         open.policies(Surface::Call, &config, &contracts)?
     };

@@ -4,18 +4,25 @@ use worker::Tier;
 
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
+use crate::govern::namespace_tier;
+use crate::open::OpenProject;
 use crate::output::Output;
 
 /// Probes the namespace tier.
 pub(crate) fn run(common: &Common) -> Result<Exit, Failure> {
     let output = Output::new(common.json);
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Isolation, format!("where symbi is: {error}")))?;
-    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
-    let init = sandbox::locate_init(&executable, None).map_err(|error| isolation(&error))?;
-    let mut tier = sandbox::NamespaceTier::new(sandbox::NamespaceConfig::new(init))
-        .map_err(|error| isolation(&error))?;
-    tier.probe().map_err(|error| isolation(&error))?;
+    // A project may say where the helper is; without one, it stands beside this executable.
+    let init = match OpenProject::find(common.project.as_deref()) {
+        Ok(open) => {
+            let init = open.config()?.sandbox.init;
+            init.map(|path| path.resolve(open.project.path()))
+        }
+        Err(failure) if common.project.is_some() => return Err(failure),
+        Err(_) => None,
+    };
+    let mut tier = namespace_tier(init.as_deref())?;
+    tier.probe()
+        .map_err(|error| Failure::of(Exit::Isolation, &error))?;
     let limits = tier.enforceable(symbi_runtime::tools::wanted(&[
         worker::limits::MEMORY_MIB_DEFAULT,
         worker::limits::CPU_MILLI_DEFAULT,

@@ -24,7 +24,7 @@ use crate::govern::{self, RunPlace};
 use crate::inference;
 use crate::interrupt::Watch;
 use crate::launch::{LaunchFacts, launch_plan};
-use crate::open::{OpenProject, find_tool};
+use crate::open::{OpenProject, check_agents};
 use crate::output::Output;
 
 /// How a run ended.
@@ -55,9 +55,7 @@ pub(crate) fn run_agent(
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
-    for tool in &settings.allowed_tools {
-        find_tool(&contracts, tool.as_str())?;
-    }
+    check_agents(&config, &contracts)?;
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = inference::configured(open, &config, args.budget_tokens)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;

@@ -7,13 +7,14 @@ use project::{Surface, Trust, TrustStatus};
 
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
-use crate::open::OpenProject;
+use crate::open::{OpenProject, check_agents};
 use crate::output::Output;
 
 /// Checks everything that trust would let take effect.
 pub(crate) fn check_all(open: &OpenProject) -> Result<Digest, Failure> {
     let config = open.config()?;
     let contracts = open.contracts()?;
+    check_agents(&config, &contracts)?;
     for surface in Surface::ALL {
         open.policies(surface, &config, &contracts)?;
     }
