@@ -78,7 +78,7 @@ fn verify(
         public_key,
         run,
         ledger,
-        anchors: Vec::new(),
+        ..VerifyOptions::default()
     };
     let report = verify_file(&path, &options).map_err(|error| {
         let shown = path.display();
@@ -223,7 +223,7 @@ fn report_of(state: &Path, run: &LedgerRun, key: &PublicKey) -> Result<Report, F
         public_key: Some(key.clone()),
         run: Some(run.run),
         ledger: Some(run.clone()),
-        anchors: Vec::new(),
+        ..VerifyOptions::default()
     };
     match verify_file(&path, &options) {
         Ok(report) => Ok(report),
