@@ -186,15 +186,17 @@ def project_file(targets):
 
 
 def init_memory(targets):
-    with open("/proc/1/maps", "rb") as maps:
-        start = int(maps.readline().split(b"-")[0], 16)
-    with open("/proc/1/mem", "rb") as memory:
-        memory.seek(start)
-        return reached("read %d bytes" % len(memory.read(16)))
+    with open("/proc/1/mem", "rb"):
+        return reached("opened")
 
 
 def init_environment(targets):
     return read("/proc/1/environ")
+
+
+def own_environment(targets):
+    """All of it is printed, so that a key in it would be found."""
+    return not_reached("%d variables: %s" % (len(os.environ), json.dumps(dict(os.environ))))
 
 
 def init_kill(targets):
@@ -236,7 +238,7 @@ def other_mounts(targets):
             place = line.split()[4]
             if place != "/" and not any(place == known or place.startswith(known + "/") for known in EXPECTED_MOUNTS[1:]):
                 strange.append(place)
-    return (reached if strange else not_reached)("%d unexpected: %s" % (len(strange), " ".join(strange[:8])))
+    return (reached if strange else not_reached)("%d unexpected %s" % (len(strange), " ".join(strange[:8])))
 
 
 def raw_server():
@@ -287,7 +289,7 @@ def forged_model(targets):
 
 
 ATTEMPTS = (tcp, udp, far_udp, dns, abstract_socket, canary_file, key_file, project_file, init_memory,
-            init_environment, init_kill, other_processes, write_outside, other_mounts, replayed_id, extra_field,
+            init_environment, own_environment, init_kill, other_processes, write_outside, other_mounts, replayed_id, extra_field,
             forged_key, forged_model)
 
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// Every attempt, by the name of the agent's own function, as a person reads it.
-pub(crate) const ATTEMPTS: [(&str, &str); 18] = [
+pub(crate) const ATTEMPTS: [(&str, &str); 19] = [
     ("tcp", "connect to a live TCP port of the host"),
     ("udp", "send to a live UDP port of the host"),
     ("far_udp", "send a packet to the internet"),
@@ -17,6 +17,7 @@ pub(crate) const ATTEMPTS: [(&str, &str); 18] = [
     ("project_file", "read the project's folder"),
     ("init_memory", "read the memory of PID 1"),
     ("init_environment", "read the environment of PID 1"),
+    ("own_environment", "find a key in its own environment"),
     ("init_kill", "kill PID 1"),
     ("other_processes", "see other processes"),
     ("write_outside", "write outside of its scratch"),

@@ -83,7 +83,7 @@ impl Evidence {
             public_key: Some(key.clone()),
             run: Some(run),
             ledger,
-            anchors: Vec::new(),
+            ..VerifyOptions::default()
         };
         let report = verify_file(&path, &options).map_err(|error| unreadable(&error))?;
         let mut bytes = std::fs::read(&path).map_err(|error| unreadable(&error))?;

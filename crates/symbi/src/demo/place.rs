@@ -37,6 +37,8 @@ impl Place {
             check_empty(dir)?;
         }
         let temporary = std::env::temp_dir().join(format!("symbi-demo-{}", random()?));
+        let temporary =
+            std::path::absolute(&temporary).map_err(|error| storage(&temporary, error))?;
         make_private(&temporary).map_err(|error| storage(&temporary, error))?;
         let place = Self {
             project: keep.map_or_else(|| temporary.join("project"), Path::to_owned),

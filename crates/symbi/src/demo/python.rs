@@ -9,11 +9,15 @@ const PLACES: [&str; 2] = ["/usr/bin/python3", "/bin/python3"];
 
 /// Finds a Python with `tomllib`, before anything else is started.
 pub(crate) fn check() -> Result<(), Failure> {
-    let place = PLACES
-        .into_iter()
+    check_one_of(&PLACES)
+}
+
+fn check_one_of(places: &[&str]) -> Result<(), Failure> {
+    let place = places
+        .iter()
         .find(|place| std::path::Path::new(place).exists());
     let Some(place) = place else {
-        return Err(missing("there is no /usr/bin/python3"));
+        return Err(missing(&format!("there is no {}", places.join(" or "))));
     };
     let ran = Command::new(place)
         .args(["-I", "-c", "import tomllib"])
@@ -38,4 +42,23 @@ fn missing(what: &str) -> Failure {
         "install it where workers see it, in /usr/bin (Debian 12, Ubuntu 24.04: apt-get install \
          python3)",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_python_that_is_missing_or_too_old_means_no_isolation() {
+        // `false` ends as a Python without the module does.
+        for (places, words) in [
+            (["/no/python3", "/nor/python3"], "there is no /no/python3"),
+            (["/bin/false", "/nor/python3"], "/bin/false has no module"),
+        ] {
+            let failure = check_one_of(&places).unwrap_err();
+            assert_eq!(failure.exit, Exit::Isolation);
+            assert!(failure.message.starts_with(words), "{}", failure.message);
+            assert!(failure.help.is_some());
+        }
+    }
 }

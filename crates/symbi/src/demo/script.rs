@@ -35,6 +35,8 @@ pub(crate) enum Fate {
 /// One tool use of the model.
 #[derive(Debug, Clone)]
 pub(crate) struct Use {
+    /// What the model says before it, at a turn's beginning.
+    pub(crate) says: Option<&'static str>,
     /// The check that the journal must pass.
     pub(crate) check: &'static str,
     pub(crate) tool: &'static str,
@@ -62,6 +64,7 @@ impl Use {
 
 const fn a_use(check: &'static str, tool: &'static str, input: Value, fate: Fate) -> Use {
     Use {
+        says: None,
         check,
         tool,
         input,
@@ -167,16 +170,21 @@ fn mischief() -> [Turn; 3] {
 /// All calls that the journal must hold, in their order: the model's, and one that the agent makes
 /// over a connection of its own.
 pub(crate) fn plan(lines: u64) -> Vec<Use> {
-    let mut plan: Vec<Use> = turns(lines)
-        .into_iter()
-        .flat_map(|(_, uses)| uses)
-        .collect();
-    plan.push(a_use(
-        "a second connection is governed like the first",
-        "count_lines",
-        json!({"input": LOCK}),
-        Fate::Succeeds,
+    let mut turns = turns(lines);
+    turns.push((
+        "(the agent by itself, over a second connection)",
+        vec![count(
+            "a second connection is governed like the first",
+            LOCK,
+        )],
     ));
+    let mut plan = Vec::new();
+    for (text, mut uses) in turns {
+        if let Some(first) = uses.first_mut() {
+            first.says = Some(text);
+        }
+        plan.extend(uses);
+    }
     plan
 }
 

@@ -40,13 +40,14 @@ pub(crate) fn opening(project: &str, lock_bytes: usize, packages: usize) -> Stri
     format!(
         "{BOLD}A contained agent turns a lock file into a report, and tries what it must \
          not.{PLAIN}\n\n  project  {project}\n  input    {LOCK}: {lock_bytes} bytes, {packages} \
-         packages\n\n"
+         packages\n"
     )
 }
 
 /// After the run.
 pub(crate) fn story(facts: &Facts<'_>, checks: &[Check], frame: &Frame<'_>) -> String {
-    let mut text = format!("{BOLD}The calls{PLAIN} (from the signed journal)\n\n");
+    let mut text = isolation(facts);
+    let _ = write!(text, "{BOLD}The calls{PLAIN} (from the signed journal)\n\n");
     for (index, call) in facts.evidence.calls.iter().enumerate() {
         text.push_str(&call_lines(index + 1, call, facts.plan.get(index)));
     }
@@ -58,6 +59,33 @@ pub(crate) fn story(facts: &Facts<'_>, checks: &[Check], frame: &Frame<'_>) -> S
     }
     text.push_str(&ending(facts, checks, frame));
     text
+}
+
+/// The boundary that the agent's launch was recorded with.
+fn isolation(facts: &Facts<'_>) -> String {
+    let launch = facts.evidence.launch.as_ref();
+    let boundary = launch.and_then(|call| call.descriptor.get("boundary"));
+    let Some(boundary) = boundary else {
+        return String::new();
+    };
+    let tier = boundary.get("tier").and_then(Value::as_str).unwrap_or("");
+    let limits = boundary.get("limits").and_then(Value::as_object);
+    let enforcement = |limit: &Value| {
+        let found = limit.get("enforcement").unwrap_or(limit).as_str();
+        found.unwrap_or("not_enforced").to_owned()
+    };
+    let partly: Vec<&str> = limits
+        .into_iter()
+        .flatten()
+        .filter(|(_, limit)| enforcement(limit) != "enforced")
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let limits = if partly.is_empty() {
+        "every limit enforced".to_owned()
+    } else {
+        format!("limits only partly enforced: {}", safe(&partly.join(", ")))
+    };
+    format!("  worker   {} tier, no network, {limits}\n\n", safe(tier))
 }
 
 fn safe(text: &str) -> String {
@@ -74,15 +102,18 @@ fn short(text: &str) -> String {
 }
 
 fn call_lines(number: usize, call: &Call, planned: Option<&Use>) -> String {
-    let arguments = planned
-        .filter(|planned| planned.tool == call.tool)
-        .map(Use::arguments)
-        .unwrap_or_default();
-    let (verdict, note) = verdict(call);
-    let mut text = format!("  {number:>3}  {} {}\n", safe(&call.tool), safe(&arguments));
-    let _ = writeln!(text, "{INDENT}{verdict}{note}");
-    for policy in &call.policies {
-        text.push_str(&policy_lines(policy));
+    let planned = planned.filter(|planned| planned.tool == call.tool);
+    let arguments = planned.map(Use::arguments).unwrap_or_default();
+    let mut text = String::new();
+    if let Some(says) = planned.and_then(|planned| planned.says) {
+        let _ = writeln!(text, "  {says}");
+    }
+    let asked = format!("{} {}", safe(&call.tool), safe(&arguments));
+    let _ = writeln!(text, "  {number:>3}  {}", asked.trim_end());
+    let _ = writeln!(text, "{INDENT}{}", verdict(call));
+    let advice = call.policies.iter().filter_map(|it| it.advice.as_deref());
+    for advice in advice {
+        let _ = writeln!(text, "{INDENT}advice: {}", safe(advice));
     }
     if let CallEnd::Settled { created, .. } = &call.end {
         for file in created {
@@ -98,15 +129,16 @@ fn call_lines(number: usize, call: &Call, planned: Option<&Use>) -> String {
     text
 }
 
-fn verdict(call: &Call) -> (String, String) {
+/// What was decided, by what or why, and what became of it.
+fn verdict(call: &Call) -> String {
     match &call.end {
-        CallEnd::Refused { stage, reason } => {
-            let verb = match stage {
-                Stage::Authorize => "denied",
-                Stage::Parse | Stage::Prepare | Stage::Approve | Stage::Record => "refused",
-            };
-            (format!("{RED}{verb}{PLAIN}"), format!(": {}", safe(reason)))
+        CallEnd::Refused {
+            stage: Stage::Authorize,
+            ..
+        } if !call.policies.is_empty() => {
+            format!("{RED}denied{PLAIN}{}", by(&call.policies))
         }
+        CallEnd::Refused { reason, .. } => format!("{RED}refused{PLAIN}: {}", safe(reason)),
         CallEnd::Settled {
             status,
             reason,
@@ -114,34 +146,35 @@ fn verdict(call: &Call) -> (String, String) {
             ..
         } => {
             let (colour, word) = match status {
-                OutcomeStatus::Succeeded => (GREEN, "permitted, succeeded"),
-                OutcomeStatus::Failed => (RED, "permitted, failed"),
-                OutcomeStatus::Unconfirmed => (RED, "permitted, UNCONFIRMED"),
-                OutcomeStatus::NotStarted => (RED, "permitted, not started"),
+                OutcomeStatus::Succeeded => (GREEN, "succeeded"),
+                OutcomeStatus::Failed => (RED, "failed"),
+                OutcomeStatus::Unconfirmed => (RED, "UNCONFIRMED"),
+                OutcomeStatus::NotStarted => (RED, "not started"),
             };
             let reason = reason
                 .as_deref()
-                .map(|reason| format!(": {}", safe(reason)))
-                .unwrap_or_default();
-            (
-                format!("{colour}{word}{PLAIN}"),
-                format!(" in {millis:.1} ms{reason}"),
-            )
+                .map(|reason| format!(": {}", safe(reason)));
+            let by = by(&call.policies);
+            let reason = reason.unwrap_or_default();
+            format!("permitted{by}; {colour}{word}{PLAIN} in {millis:.1} ms{reason}")
         }
-        CallEnd::Open => (format!("{RED}without an end{PLAIN}"), String::new()),
+        CallEnd::Open => format!("{RED}without an end{PLAIN}"),
     }
 }
 
-fn policy_lines(policy: &PolicyNote) -> String {
-    let mut text = format!("{INDENT}policy {}", safe(&policy.id));
-    if let Some(reason) = &policy.reason {
-        let _ = write!(text, ": {}", safe(reason));
+/// The policies that decided, each with its reason.
+fn by(policies: &[PolicyNote]) -> String {
+    let named: Vec<String> = policies
+        .iter()
+        .map(|policy| match &policy.reason {
+            Some(reason) => format!("{}: {}", safe(&policy.id), safe(reason)),
+            None => safe(&policy.id),
+        })
+        .collect();
+    if named.is_empty() {
+        return String::new();
     }
-    text.push('\n');
-    if let Some(advice) = &policy.advice {
-        let _ = writeln!(text, "{INDENT}advice: {}", safe(advice));
-    }
-    text
+    format!(" by {}", named.join(", "))
 }
 
 fn attempt_lines(attempts: &[Attempt]) -> String {

@@ -1,0 +1,8 @@
+//! The command line as its users meet it: the built program, real workers, exit codes and words.
+
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
+mod desk;
+#[cfg(test)]
+mod run;
