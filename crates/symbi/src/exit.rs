@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_source_is_said_once() {
         let inner = std::io::Error::other("disk full");
-        let outer = std::io::Error::new(std::io::ErrorKind::Other, inner);
+        let outer = std::io::Error::other(inner);
         assert_eq!(chain(&outer), "disk full");
     }
 }
