@@ -12,7 +12,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use inference::limits::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use inference::{
     Admitted, AdmittedResponse, BaseUrl, Guard, Refusal, RefusalKind, ResponseGuard, Route, Terms,
@@ -24,7 +24,8 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli_executor::completion::{OpenRequest, UnderWay, WindUp, refusal, wind_up};
-use crate::cli_executor::limits::{FRAME_READ_MAX, PROVIDER_REQUEST_MAX, REQUEST_HEADERS_MAX};
+use crate::cli_executor::head_clock::{HeadClock, Phase};
+use crate::cli_executor::limits::{PROVIDER_REQUEST_MAX, REQUEST_HEADERS_MAX};
 use crate::cli_executor::relay::{Patience, Relay};
 use crate::session::GovernedToolSession;
 
@@ -141,17 +142,23 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Serves one connection of the agent's adapter.
     pub(crate) async fn serve(self: Arc<Self>, stream: UnixStream) {
+        let phase = Phase::default();
+        let clocked = HeadClock::new(stream, phase.clone());
         let service = hyper::service::service_fn(move |request| {
-            let proxy = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(proxy.answer(request).await) }
+            let (proxy, phase) = (Arc::clone(&self), phase.clone());
+            phase.turn();
+            async move {
+                let answer = proxy.answer(request).await;
+                phase.turn();
+                Ok::<_, Infallible>(answer)
+            }
         });
         // A malformed or slow request ends its connection; there is nobody to tell.
         let _ = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(FRAME_READ_MAX)
+            .header_read_timeout(None)
             .max_headers(REQUEST_HEADERS_MAX)
             .keep_alive(true)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(clocked), service)
             .await;
     }
 

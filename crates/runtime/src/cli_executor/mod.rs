@@ -5,6 +5,7 @@ pub mod broker;
 mod channel;
 mod completion;
 mod connection;
+mod head_clock;
 mod inference;
 pub mod limits;
 mod listener;

@@ -1,12 +1,18 @@
 //! What reaches the provider, and what never does.
 
+use std::time::{Duration, Instant};
+
 use inference::BaseUrl;
 use inference::limits::REQUEST_BYTES_MAX;
 use journal::{Journal, MemoryWriter};
 use model::{Digest, Redacted, RunId};
 use serde_json::json;
 use symbi_runtime::cli_executor::ProtectedInference;
+use symbi_runtime::cli_executor::limits::FRAME_READ_MAX;
 use testkit::provider::Turn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use crate::support::PATIENCE;
 use crate::support::provider::{Answer, KEY, MODEL, Protected, ask, terms};
@@ -236,4 +242,32 @@ fn a_credential_or_terms_that_cannot_be_used_are_refused_and_not_repeated() {
     assert!(make(KEY, 0).is_err());
     let good = make(KEY, 1).unwrap();
     assert!(!format!("{good:?}").contains(KEY));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kept_connection_may_be_idle_longer_than_a_head_may_take() {
+    let protected = Protected::start(vec![Turn::text("one"), Turn::text("two")]);
+    let mut client = protected.client().await;
+    assert_eq!(client.post(&ask(5)).await.status, 200);
+    tokio::time::sleep(FRAME_READ_MAX + Duration::from_secs(1)).await;
+    assert_eq!(client.post(&ask(5)).await.status, 200);
+    protected.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_head_ends_its_connection_at_the_read_deadline() {
+    let protected = Protected::start(Vec::new());
+    let socket = protected.broker.channel().join("inference.sock");
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    let began = Instant::now();
+    stream
+        .write_all(b"POST /v1/messages HTTP/1.1\r\nho")
+        .await
+        .unwrap();
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok());
+    assert!(began.elapsed() < FRAME_READ_MAX + Duration::from_secs(3));
+    assert!(protected.provider.requests().is_empty());
+    protected.close().await;
 }
