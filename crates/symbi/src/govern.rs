@@ -86,7 +86,7 @@ pub(crate) fn executor(
     tier: Box<dyn Tier>,
 ) -> Result<ToolExecutor, Failure> {
     let files = file_broker(open, &config.sandbox)?;
-    let settings = boundary(open.project.path(), &config.sandbox);
+    let settings = boundary(&config.sandbox);
     Ok(ToolExecutor::new(
         contracts,
         Some(tools),
@@ -127,7 +127,7 @@ fn staging(open: &OpenProject) -> Result<PathBuf, Failure> {
 }
 
 /// The operator's ceiling for every worker.
-pub(crate) fn boundary(project: &Path, sandbox: &SandboxSettings) -> BoundarySettings {
+pub(crate) fn boundary(sandbox: &SandboxSettings) -> BoundarySettings {
     let limits = sandbox.limits();
     BoundarySettings {
         root: WorkerRoot::System {

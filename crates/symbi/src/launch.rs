@@ -46,7 +46,7 @@ pub(crate) fn launch_plan(
         )
         .help("use `executor = \"command\"` with the agent's own command line"));
     };
-    let boundary = govern::boundary(open.project.path(), &config.sandbox);
+    let boundary = govern::boundary(&config.sandbox);
     let host = settings
         .program
         .as_ref()

@@ -312,3 +312,7 @@ fn endings(facts: &Facts<'_>) -> Verdicts {
         ),
     ]
 }
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod tests;

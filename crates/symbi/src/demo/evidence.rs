@@ -41,7 +41,7 @@ pub(crate) struct Call {
     /// The descriptor of what ran; null for a refused call.
     pub(crate) descriptor: Value,
     pub(crate) end: CallEnd,
-    digest: Option<Digest>,
+    pub(crate) digest: Option<Digest>,
 }
 
 /// The whole run.

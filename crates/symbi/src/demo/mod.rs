@@ -4,10 +4,10 @@ mod attempts;
 mod checks;
 mod evidence;
 mod lock_file;
+mod needs;
 mod place;
 mod project_files;
 mod provider;
-mod python;
 mod script;
 mod told;
 mod witness;
@@ -52,7 +52,7 @@ pub(crate) fn run(
     let watch =
         Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
     let lock = LockFile::load(lock)?;
-    python::check()?;
+    needs::check()?;
     let place = Place::make(keep)?;
     let exit = play(&place, &lock, &watch, began, output);
     let removed = place.remove();

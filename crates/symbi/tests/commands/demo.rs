@@ -123,3 +123,30 @@ fn ctrl_c_ends_the_demonstration_and_leaves_nothing() {
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     desk.nothing_is_left();
 }
+
+const ORDINARY: u32 = 1001;
+
+#[test]
+fn the_demonstration_goes_as_it_must_as_an_ordinary_user() {
+    // Whoever is no root has run it as an ordinary user above.
+    if rustix::process::geteuid().is_root() {
+        let desk = Desk::empty().given_to(ORDINARY, &["symbi", "symbi-init"]);
+        desk.symbi(&["demo"])
+            .expect(0)
+            .says("All of it went as it must");
+        desk.nothing_is_left();
+    }
+}
+
+#[test]
+fn without_isolation_nothing_is_made() {
+    if rustix::process::geteuid().is_root() {
+        // The helper is not beside the program.
+        let desk = Desk::empty().given_to(ORDINARY, &["symbi"]);
+        desk.symbi(&["demo", "--keep", "project"])
+            .expect(7)
+            .says("symbi-init");
+        assert!(!desk.project().exists());
+        desk.nothing_is_left();
+    }
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -55,6 +56,9 @@ impl Ended {
 /// The user.
 pub(crate) struct Desk {
     home: TempDir,
+    program: PathBuf,
+    /// Who runs it, if not who runs the tests.
+    user: Option<u32>,
 }
 
 impl Desk {
@@ -68,7 +72,11 @@ impl Desk {
                 .create(home.path().join(folder))
                 .unwrap();
         }
-        Self { home }
+        Self {
+            home,
+            program: env!("CARGO_BIN_EXE_symbi").into(),
+            user: None,
+        }
     }
 
     /// A home with what `symbi init` makes, the agents of `config`, and a policy that lets them start.
@@ -118,8 +126,24 @@ impl Desk {
         path
     }
 
+    /// Puts the programs of `names` into the home and hands all of it to an ordinary user, who
+    /// runs `symbi` from then on. For root only.
+    pub(crate) fn given_to(mut self, user: u32, names: &[&str]) -> Self {
+        let built = Path::new(env!("CARGO_BIN_EXE_symbi")).parent().unwrap();
+        for name in names {
+            fs::copy(built.join(name), self.path(name)).unwrap();
+        }
+        give(self.home.path(), user);
+        self.user = Some(user);
+        self.program = self.path("symbi");
+        self
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_symbi"));
+        let mut command = Command::new(&self.program);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
             .args(arguments)
             .current_dir(self.home.path())
@@ -248,6 +272,15 @@ pub(crate) fn runs(word: &str) -> bool {
     processes
         .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
         .any(|line| line.windows(word.len()).any(|window| window == word))
+}
+
+fn give(path: &Path, user: u32) {
+    std::os::unix::fs::lchown(path, Some(user), Some(user)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path(), user);
+        }
+    }
 }
 
 fn append(path: &Path, text: &str) {

@@ -1,4 +1,4 @@
-//! Whether the workers have the Python that the demonstration's tools need.
+//! What the demonstration needs of its machine, asked before anything is made or started.
 
 use std::process::{Command, Stdio};
 
@@ -7,12 +7,16 @@ use crate::exit::{Exit, Failure};
 /// Where a worker looks for it, in this order.
 const PLACES: [&str; 2] = ["/usr/bin/python3", "/bin/python3"];
 
-/// Finds a Python with `tomllib`, before anything else is started.
+/// Tries a worker, and the Python that workers see.
 pub(crate) fn check() -> Result<(), Failure> {
-    check_one_of(&PLACES)
+    check_python(&PLACES)?;
+    crate::govern::namespace_tier(None)?
+        .probe()
+        .map_err(|error| Failure::of(Exit::Isolation, &error))
 }
 
-fn check_one_of(places: &[&str]) -> Result<(), Failure> {
+/// Finds a Python with `tomllib`.
+fn check_python(places: &[&str]) -> Result<(), Failure> {
     let place = places
         .iter()
         .find(|place| std::path::Path::new(place).exists());
@@ -55,7 +59,7 @@ mod tests {
             (["/no/python3", "/nor/python3"], "there is no /no/python3"),
             (["/bin/false", "/nor/python3"], "/bin/false has no module"),
         ] {
-            let failure = check_one_of(&places).unwrap_err();
+            let failure = check_python(&places).unwrap_err();
             assert_eq!(failure.exit, Exit::Isolation);
             assert!(failure.message.starts_with(words), "{}", failure.message);
             assert!(failure.help.is_some());
