@@ -173,7 +173,7 @@ impl FileBroker {
     }
 
     /// The deepest ceiling that has `path`, and what the path is below it.
-    fn ceiling_of<'p>(
+    pub(crate) fn ceiling_of<'p>(
         &self,
         path: &'p RelativePath,
     ) -> Result<(&Arc<HeldCeiling>, &'p str), FileRefusal> {

@@ -110,10 +110,11 @@ impl CandidateFolder {
             Err(Errno::EXIST) => {}
             Err(other) => return Err(FolderFault::Make(other.into())),
         }
-        Self::open(root)
+        Self::open_existing(root)
     }
 
-    fn open(root: BorrowedFd<'_>) -> Result<Self, FolderFault> {
+    /// Opens the folder at `root`, which must be there, and checks that it is private.
+    pub(crate) fn open_existing(root: BorrowedFd<'_>) -> Result<Self, FolderFault> {
         let not_folder = |errno: Errno| FolderFault::NotFolder(errno.into());
         let folder = beneath::open(root, CANDIDATES_NAME, FOLDER, BELOW).map_err(not_folder)?;
         let stat = rustix::fs::fstat(&folder).map_err(not_folder)?;
@@ -243,6 +244,12 @@ impl CandidateFolder {
     }
 }
 
+impl AsFd for CandidateFolder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -270,7 +277,7 @@ pub(crate) fn sweep(
         Ok(Some(_)) => {}
         Err(other) => return Err(SweepError::Io(other.into())),
     }
-    CandidateFolder::open(root)
+    CandidateFolder::open_existing(root)
         .map_err(SweepError::Folder)?
         .sweep(is_kept)
         .map_err(SweepError::Io)

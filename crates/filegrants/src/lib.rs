@@ -11,13 +11,19 @@ mod beneath;
 mod broker;
 mod candidate;
 mod ceiling;
+mod dead_run;
 mod failure;
 mod held;
+mod inspection;
+mod invocation;
 pub mod limits;
 mod output;
 mod publish;
+mod recovery;
 mod refusal;
+mod resolution;
 mod snapshot;
+mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +31,16 @@ pub use beneath::Obstacle;
 pub use broker::{FileAccessPlan, FileBroker, FileRequest};
 pub use candidate::{CandidateName, FolderFault, SweepError, Swept};
 pub use ceiling::{Access, CeilingError, CeilingFault, Ceilings};
+pub use dead_run::{DeadRun, DeadRunError, RecordedPublication};
 pub use failure::{Doubt, Kept, PublicationRefusal, PublishFailure};
 pub use held::{OpenError, StagingFault};
+pub use inspection::{InspectError, Inspection, PublicationState};
+pub use invocation::{InvocationError, InvocationFolder, InvocationLock};
 pub use journal::CreatedFile;
 pub use output::{NameChange, OutputTarget};
+pub use recovery::{OperatorKeys, Receipt, RecoverError, RecoveryFact, receipt};
 pub use refusal::{FileRefusal, InputFault, OutputFault};
+pub use resolution::{
+    EvidenceFact, Resolution, ResolutionFact, ResolveError, read as resolution, resolve,
+};
+pub use statement::{Forgery, StatementError};

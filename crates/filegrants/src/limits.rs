@@ -14,6 +14,12 @@ pub const ANCESTORS_MAX: usize = 256;
 pub const SWEEP_ENTRIES_MAX: usize = 4096;
 /// Age from which a left probe belongs to nobody; a probe lives for milliseconds.
 pub const PROBE_AGE_SECONDS_MIN: u64 = 60;
+/// Largest signed statement about a dead run: three records.
+pub const STATEMENT_BYTES_MAX: u64 = 16 << 10;
+/// Longest rationale of a resolution.
+pub const RATIONALE_BYTES_MAX: usize = 1 << 10;
 
 const _: () = assert!(CHUNK_BYTES_MAX > 0 && OPEN_ATTEMPTS_MAX > 0);
 const _: () = assert!(worker::limits::FILE_BYTES_MAX <= worker::limits::INPUTS_BYTES_MAX);
+// JSON writes a character of plain text as at most two, and the rest of the fact is short.
+const _: () = assert!(2 * RATIONALE_BYTES_MAX + 1024 <= journal::limits::CUSTOM_BYTES_MAX);

@@ -9,7 +9,7 @@ use worker::ParentIdentity;
 
 use crate::beneath::{self, BELOW, FOLDER, Identity};
 use crate::candidate::CandidateFolder;
-use crate::ceiling::{Access, CANDIDATES_NAME};
+use crate::ceiling::{Access, CANDIDATES_NAME, Host};
 use crate::held::HeldCeiling;
 use crate::refusal::OutputFault;
 
@@ -46,6 +46,18 @@ pub(crate) fn identity_texts(identity: Identity) -> ParentIdentity {
     ParentIdentity {
         device: identity.device.to_string(),
         inode: identity.inode.to_string(),
+    }
+}
+
+/// A parent folder as the operator wrote its volume: `./…` or absolute.
+pub(crate) fn parent_on_host(host: &Host, parent_path: &str) -> String {
+    let host = match host {
+        Host::Project(path) => format!("./{path}"),
+        Host::Absolute(path) => format!("/{path}"),
+    };
+    match parent_path {
+        "" => host,
+        below => format!("{}/{below}", host.trim_end_matches('/')),
     }
 }
 

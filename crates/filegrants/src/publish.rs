@@ -19,9 +19,8 @@ use rustix::io::Errno;
 
 use crate::beneath::{self, BELOW, Identity, READ};
 use crate::candidate::{self, Candidate, CandidateName, KeptCandidate};
-use crate::ceiling::Host;
 use crate::failure::{Doubt, Kept, PublicationRefusal, PublishFailure};
-use crate::output::{NameChange, OutputTarget, identity_texts};
+use crate::output::{NameChange, OutputTarget, identity_texts, parent_on_host};
 use crate::snapshot::{Chunk, CopyError};
 
 /// The steps of a publication in their order.
@@ -279,7 +278,7 @@ impl<'a> Publication<'a> {
             publication_id: self.id,
             call_sha256: self.call,
             path: target.path.clone(),
-            parent_path: target.parent_on_host(),
+            parent_path: parent_on_host(&target.ceiling.ceiling.host, &target.parent_path),
             parent: FileIdentity {
                 device: parent.device,
                 inode: parent.inode,
@@ -440,7 +439,7 @@ impl<'a> Publication<'a> {
 }
 
 /// Answers of a rename that do not say whether it happened.
-const fn is_doubtful(errno: Errno) -> bool {
+pub(crate) const fn is_doubtful(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::IO | Errno::INTR | Errno::TIMEDOUT | Errno::STALE
@@ -448,18 +447,6 @@ const fn is_doubtful(errno: Errno) -> bool {
 }
 
 impl OutputTarget {
-    /// The parent folder as the operator wrote its volume: `./…` or absolute.
-    fn parent_on_host(&self) -> String {
-        let host = match &self.ceiling.ceiling.host {
-            Host::Project(path) => format!("./{path}"),
-            Host::Absolute(path) => format!("/{path}"),
-        };
-        match self.parent_path.as_str() {
-            "" => host,
-            below => format!("{}/{below}", host.trim_end_matches('/')),
-        }
-    }
-
     /// Whether the candidate's inode, with its bytes, stands at the output's path, reached through
     /// the names as well as through the held folder.
     fn has_published(&self, candidate: &KeptCandidate, content: Content) -> io::Result<bool> {

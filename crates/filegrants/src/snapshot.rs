@@ -188,7 +188,7 @@ fn check_kind(stat: &Stat, ceiling: &HeldCeiling, rest: &str) -> Result<(), Inpu
 }
 
 /// One inode in one state: nobody wrote, linked or changed it between the two looks.
-fn is_same_state(a: &Stat, b: &Stat) -> bool {
+pub(crate) fn is_same_state(a: &Stat, b: &Stat) -> bool {
     let state = |it: &Stat| {
         let times = (it.st_mtime, it.st_mtime_nsec, it.st_ctime, it.st_ctime_nsec);
         (
