@@ -7,3 +7,4 @@ mod mounts;
 mod outputs;
 mod publication;
 mod races;
+mod recovery;
