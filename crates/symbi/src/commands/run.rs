@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use governance::limits::{CALLS_MAX, LIFETIME_MAX};
 use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome};
 use journal::Client;
 use model::{AgentName, RunId, Untrusted};
@@ -52,6 +53,7 @@ pub(crate) fn run_agent(
     args: &RunArgs,
     watch: &Watch,
 ) -> Result<RunEnd, Failure> {
+    check_budgets(args)?;
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
@@ -77,7 +79,8 @@ pub(crate) fn run_agent(
     let path = place.files.path().to_owned();
     let inference = inference
         .map(|it| it.protect(journal.clone()))
-        .transpose()?;
+        .transpose()
+        .inspect_err(|_| discard_unused(&path))?;
     let parts = SessionParts {
         executor: Box::new(executor.with_launch(plan)),
         gate: Box::new(CedarGate::new(Arc::new(policies))),
@@ -105,7 +108,7 @@ pub(crate) fn run_agent(
         inference,
         executor: settings.executor.as_str(),
     };
-    let (launch, session) = serve(parts, channel, watch)?;
+    let (launch, session) = serve(parts, channel, watch).inspect_err(|_| discard_unused(&path))?;
     Ok(RunEnd {
         run,
         journal: path,
@@ -113,6 +116,38 @@ pub(crate) fn run_agent(
         launch,
         session,
     })
+}
+
+/// Refuses budgets that no session takes, by the names of their options.
+fn check_budgets(args: &RunArgs) -> Result<(), Failure> {
+    let budgets = [
+        ("--max-calls", Some(args.max_calls), CALLS_MAX),
+        (
+            "--budget-timeout",
+            Some(args.budget_timeout),
+            LIFETIME_MAX.as_secs(),
+        ),
+        ("--budget-tokens", args.budget_tokens, u64::MAX),
+    ];
+    for (option, given, max) in budgets {
+        let Some(given) = given.filter(|given| !(1..=max).contains(given)) else {
+            continue;
+        };
+        let allowed = match max {
+            u64::MAX => "at least 1".to_owned(),
+            max => format!("from 1 to {max}"),
+        };
+        return Err(Failure::new(Exit::Usage, format!("`{option}` is {given}"))
+            .help(format!("give a number {allowed}")));
+    }
+    Ok(())
+}
+
+/// Removes the journal of a run that never began: nothing stands in it.
+fn discard_unused(journal: &Path) {
+    if std::fs::metadata(journal).is_ok_and(|found| found.len() == 0) {
+        let _ = std::fs::remove_file(journal);
+    }
 }
 
 /// What the agent's broker is started with, besides its session.

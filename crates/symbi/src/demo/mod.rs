@@ -15,7 +15,7 @@ mod witness;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use model::Redacted;
+use model::{Redacted, Untrusted};
 use rustix::process::{WaitId, WaitIdOptions};
 use symbi_runtime::reasoning::governed_session::LaunchEnd;
 
@@ -76,6 +76,7 @@ fn play(
         Provider::start(Redacted::new(canaries.key.expose().clone())).map_err(listening)?;
     let project = DemoProject::write(place, lock, &canaries, &witness, &provider)?;
     if watch.interrupted() {
+        project.withdraw();
         return Err(Failure::new(
             Exit::Failed,
             "interrupted before the agent started",
@@ -85,7 +86,16 @@ fn play(
     if !output.is_json() {
         told::show(&told::opening(&shown, lock.text.len(), lock.packages));
     }
-    let end = run_agent(&project.open, &run_args(), watch)?;
+    let end = match run_agent(&project.open, &run_args(), watch) {
+        Ok(end) => end,
+        Err(failure) => {
+            project.withdraw();
+            return Err(failure);
+        }
+    };
+    if watch.interrupted() {
+        return Err(interrupted(&end, place));
+    }
     let evidence = Evidence::gather(&project.open, end.run)?;
     let (stdout, stderr) = said(&end);
     let facts = Facts {
@@ -109,6 +119,21 @@ fn play(
         took: began.elapsed(),
     };
     Ok(conclude(&facts, &frame, output))
+}
+
+fn interrupted(end: &RunEnd, place: &Place) -> Failure {
+    let failure = Failure::new(
+        Exit::Failed,
+        "interrupted: the agent was stopped, and its run ended",
+    );
+    match place.kept {
+        true => failure.help(format!(
+            "read what happened: symbi --project '{}' audit show {}",
+            Untrusted::new(place.project.to_string_lossy()).escaped(),
+            end.run
+        )),
+        false => failure,
+    }
 }
 
 fn conclude(facts: &Facts<'_>, frame: &Frame<'_>, output: Output) -> Exit {

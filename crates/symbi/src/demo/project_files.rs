@@ -162,6 +162,11 @@ impl DemoProject {
         })
     }
 
+    /// Removes the project: one in which nothing ran is not kept.
+    pub(crate) fn withdraw(self) {
+        unwrite(self.open.project.path());
+    }
+
     /// The first thing that is not as it was written, besides the report.
     pub(crate) fn changed(&self) -> Option<String> {
         let root = self.open.project.path();

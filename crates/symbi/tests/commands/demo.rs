@@ -119,8 +119,7 @@ fn ctrl_c_ends_the_demonstration_and_leaves_nothing() {
     }
     // The agent is about to start, or runs.
     child.stdout = Some(first.into_inner());
-    let ended = interrupt(child);
-    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    interrupt(child).expect(1).says("interrupted");
     desk.nothing_is_left();
 }
 

@@ -214,6 +214,40 @@ fn one_call_over_the_budget_ends_the_run_with_1() {
 }
 
 #[test]
+fn a_budget_that_no_run_takes_is_a_usage_error_and_leaves_nothing() {
+    let desk = command("[\"true\"]");
+    for (option, value) in [
+        ("--max-calls", "0"),
+        ("--max-calls", "1001"),
+        ("--budget-timeout", "0"),
+        ("--budget-timeout", "86401"),
+        ("--budget-tokens", "0"),
+    ] {
+        desk.run("plain", &[option, value])
+            .expect(2)
+            .says(&format!("`{option}` is {value}"));
+    }
+    desk.run(
+        "plain",
+        &["--max-calls", "1000", "--budget-timeout", "86400"],
+    )
+    .expect(0);
+    desk.verified_journal();
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_key_that_no_header_can_carry_leaves_no_run() {
+    let desk = asking();
+    provider(&desk, "http://127.0.0.1:9");
+    desk.configure("work.key", "two words\n");
+    let ended = desk.run("asker", &[]).expect(2);
+    assert!(!ended.stderr.contains("two words"), "{}", ended.stderr);
+    assert!(desk.journals().is_empty());
+    desk.nothing_is_left();
+}
+
+#[test]
 fn a_run_over_its_time_is_stopped_with_1() {
     let marker = format!("86400.{}", std::process::id());
     let desk = command(&format!("[\"sleep\", \"{marker}\"]"));
