@@ -44,6 +44,10 @@ const ROWS: &[Row] = &[
         uses: &["model", "worker"],
     },
     Row {
+        name: "approval",
+        uses: &["model"],
+    },
+    Row {
         name: "mcp",
         uses: &["model"],
     },
@@ -62,6 +66,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "symbi-runtime",
         uses: &[
+            "approval",
             "filegrants",
             "governance",
             "inference",
@@ -77,6 +82,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "symbi",
         uses: &[
+            "approval",
             "filegrants",
             "governance",
             "inference",
@@ -123,6 +129,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("cedar-policy", &["policy"]),
     ("ed25519-dalek", &["journal"]),
     ("clap", &["symbi"]),
+    ("ssh-key", &["approval"]),
 ];
 
 /// Checks the dependencies of every crate of the workspace.

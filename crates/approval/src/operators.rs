@@ -1,0 +1,337 @@
+//! Operators that sign their yes: SSH keys, and signatures over the text that was shown.
+//!
+//! The format is OpenSSH's `PROTOCOL.sshsig`, as `ssh-keygen -Y sign` and ssh-agent make it. A
+//! signature counts for its operator, whichever of their keys made it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
+
+use crate::answer::HeldId;
+use crate::limits::{OPERATOR_KEYS_MAX, OPERATORS_MAX, PUBLIC_KEY_BYTES_MAX, SIGNATURE_BYTES_MAX};
+use crate::review::Review;
+
+/// The namespace of every signature: what it was made for, so that it serves nothing else.
+pub const NAMESPACE: &str = "symbi-approval-v1";
+
+/// Who may sign, and how many must.
+#[derive(Debug, Clone)]
+pub struct Operators {
+    require: usize,
+    keys: Vec<(String, PublicKey)>,
+}
+
+/// Why the configured operators cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperatorsError {
+    TooMany {
+        max: usize,
+    },
+    /// An operator without a key, or with too many.
+    Keys {
+        operator: String,
+        count: usize,
+        max: usize,
+    },
+    /// No public key in OpenSSH's format.
+    NotAKey {
+        operator: String,
+    },
+    Algorithm {
+        operator: String,
+        algorithm: String,
+    },
+    /// One key of two operators would count twice.
+    Shared {
+        operator: String,
+        other: String,
+    },
+    /// More operators are demanded than there are.
+    Require {
+        require: usize,
+        operators: usize,
+    },
+}
+
+impl fmt::Display for OperatorsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { max } => write!(f, "there are more than {max} operators"),
+            Self::Keys {
+                operator,
+                count,
+                max,
+            } => write!(
+                f,
+                "the operator `{operator}` has {count} keys, and must have 1 to {max}"
+            ),
+            Self::NotAKey { operator } => write!(
+                f,
+                "a key of the operator `{operator}` is no public key as `ssh-keygen` writes it \
+                 (`ssh-ed25519 AAAA…`)"
+            ),
+            Self::Algorithm {
+                operator,
+                algorithm,
+            } => write!(
+                f,
+                "a key of the operator `{operator}` is of the kind `{algorithm}`; `ssh-ed25519` \
+                 and `ecdsa-sha2-nistp256` keys are accepted, certificates are not"
+            ),
+            Self::Shared { operator, other } => write!(
+                f,
+                "the operators `{operator}` and `{other}` have the same key, so that one person \
+                 would count twice"
+            ),
+            Self::Require { require, operators } => write!(
+                f,
+                "`require` demands {require} operators, and {operators} are named"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OperatorsError {}
+
+/// Why a signature does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignatureError {
+    /// No armored SSH signature, or one with fields that no version 1 has.
+    Malformed,
+    TooLarge {
+        max: usize,
+    },
+    Namespace {
+        found: String,
+    },
+    Algorithm {
+        found: String,
+    },
+    /// The key is no operator's.
+    Unknown {
+        fingerprint: String,
+    },
+    /// The operator's key did not make this signature over this text.
+    OtherText {
+        operator: String,
+    },
+}
+
+impl fmt::Display for SignatureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str(
+                "this is no SSH signature of version 1 as `ssh-keygen -Y sign` writes it",
+            ),
+            Self::TooLarge { max } => write!(f, "the signature has more than {max} bytes"),
+            Self::Namespace { found } => write!(
+                f,
+                "the signature is for the namespace `{found}`, not for `{NAMESPACE}`"
+            ),
+            Self::Algorithm { found } => write!(
+                f,
+                "the signature is of the kind `{found}`; `ssh-ed25519` and \
+                 `ecdsa-sha2-nistp256` are accepted, certificates are not"
+            ),
+            Self::Unknown { fingerprint } => {
+                write!(
+                    f,
+                    "the key {fingerprint} belongs to no operator of the project"
+                )
+            }
+            Self::OtherText { operator } => write!(
+                f,
+                "the signature of `{operator}` is not over this review: it was made over another \
+                 text, or changed"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SignatureError {}
+
+/// A signature that counts. Only [`Operators::verify`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    operator: String,
+    fingerprint: String,
+    armored: String,
+}
+
+impl Signed {
+    #[must_use]
+    pub fn operator(&self) -> &str {
+        &self.operator
+    }
+
+    /// `SHA256:…` of the key.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The signature itself, for the record.
+    #[must_use]
+    pub fn armored(&self) -> &str {
+        &self.armored
+    }
+}
+
+impl Operators {
+    /// Reads each operator's public keys (one line each, as in an `authorized_keys` file without
+    /// options).
+    ///
+    /// # Errors
+    /// [`OperatorsError`]
+    pub fn new(
+        operators: &BTreeMap<String, Vec<String>>,
+        require: u64,
+    ) -> Result<Self, OperatorsError> {
+        if operators.len() > OPERATORS_MAX {
+            return Err(OperatorsError::TooMany { max: OPERATORS_MAX });
+        }
+        let require = usize::try_from(require).unwrap_or(usize::MAX);
+        if require == 0 || require > operators.len() {
+            return Err(OperatorsError::Require {
+                require,
+                operators: operators.len(),
+            });
+        }
+        let mut keys: Vec<(String, PublicKey)> = Vec::new();
+        for (operator, texts) in operators {
+            if texts.is_empty() || texts.len() > OPERATOR_KEYS_MAX {
+                return Err(OperatorsError::Keys {
+                    operator: operator.clone(),
+                    count: texts.len(),
+                    max: OPERATOR_KEYS_MAX,
+                });
+            }
+            for text in texts {
+                let key = read_key(operator, text)?;
+                let same = keys.iter().find(|(_, it)| it.key_data() == key.key_data());
+                if let Some((other, _)) = same.filter(|(other, _)| other != operator) {
+                    return Err(OperatorsError::Shared {
+                        operator: other.clone(),
+                        other: operator.clone(),
+                    });
+                }
+                keys.push((operator.clone(), key));
+            }
+        }
+        Ok(Self { require, keys })
+    }
+
+    /// How many operators must sign.
+    #[must_use]
+    pub const fn require(&self) -> usize {
+        self.require
+    }
+
+    /// Checks an armored signature over `review`.
+    ///
+    /// # Errors
+    /// [`SignatureError`]
+    pub fn verify(&self, review: &Review, armored: &str) -> Result<Signed, SignatureError> {
+        if armored.len() > SIGNATURE_BYTES_MAX {
+            return Err(SignatureError::TooLarge {
+                max: SIGNATURE_BYTES_MAX,
+            });
+        }
+        let signature =
+            SshSig::from_pem(armored.trim_ascii()).map_err(|_| SignatureError::Malformed)?;
+        if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
+            return Err(SignatureError::Malformed);
+        }
+        for algorithm in [signature.public_key().algorithm(), signature.algorithm()] {
+            if !accepted(&algorithm) {
+                let found = model::Untrusted::new(algorithm.as_str()).escaped();
+                return Err(SignatureError::Algorithm { found });
+            }
+        }
+        if signature.namespace() != NAMESPACE {
+            let found = model::Untrusted::new(signature.namespace()).escaped();
+            return Err(SignatureError::Namespace { found });
+        }
+        let fingerprint = signature
+            .public_key()
+            .fingerprint(HashAlg::Sha256)
+            .to_string();
+        let of_key = |key: &PublicKey| key.key_data() == signature.public_key();
+        let Some((operator, key)) = self.keys.iter().find(|(_, key)| of_key(key)) else {
+            return Err(SignatureError::Unknown { fingerprint });
+        };
+        key.verify(NAMESPACE, review.text().as_bytes(), &signature)
+            .map_err(|_| SignatureError::OtherText {
+                operator: operator.clone(),
+            })?;
+        Ok(Signed {
+            operator: operator.clone(),
+            fingerprint,
+            armored: armored.trim_ascii().to_owned(),
+        })
+    }
+}
+
+fn accepted(algorithm: &Algorithm) -> bool {
+    matches!(
+        algorithm,
+        Algorithm::Ed25519
+            | Algorithm::Ecdsa {
+                curve: EcdsaCurve::NistP256
+            }
+    )
+}
+
+fn read_key(operator: &str, text: &str) -> Result<PublicKey, OperatorsError> {
+    let not_a_key = || OperatorsError::NotAKey {
+        operator: operator.to_owned(),
+    };
+    if text.len() > PUBLIC_KEY_BYTES_MAX || text.contains(['\n', '\r']) {
+        return Err(not_a_key());
+    }
+    let key = PublicKey::from_openssh(text.trim_ascii()).map_err(|_| not_a_key())?;
+    if !accepted(&key.algorithm()) {
+        return Err(OperatorsError::Algorithm {
+            operator: operator.to_owned(),
+            algorithm: model::Untrusted::new(key.algorithm().as_str()).escaped(),
+        });
+    }
+    Ok(key)
+}
+
+/// The signatures so far under one held call.
+#[derive(Debug, Default)]
+pub struct Votes {
+    held_id: Option<HeldId>,
+    signed: BTreeMap<String, Signed>,
+}
+
+/// What a signature came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tally {
+    /// Enough operators have signed: these.
+    Enough(Vec<Signed>),
+    /// More must sign.
+    More { have: usize, require: usize },
+}
+
+impl Votes {
+    /// Counts a signature under `held_id`. Those under another held call are forgotten: calls
+    /// are served one after the other.
+    pub fn add(&mut self, held_id: &HeldId, signed: Signed, operators: &Operators) -> Tally {
+        if self.held_id.as_ref() != Some(held_id) {
+            self.signed.clear();
+            self.held_id = Some(held_id.clone());
+        }
+        self.signed.insert(signed.operator.clone(), signed);
+        if self.signed.len() >= operators.require {
+            Tally::Enough(self.signed.values().cloned().collect())
+        } else {
+            Tally::More {
+                have: self.signed.len(),
+                require: operators.require,
+            }
+        }
+    }
+}

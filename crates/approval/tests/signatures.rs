@@ -1,0 +1,298 @@
+//! Signatures by OpenSSH itself, against ours.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail where something is not as it must be"
+)]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use approval::{
+    HeldId, NAMESPACE, Operators, OperatorsError, Review, ReviewParts, SignatureError, Tally, Votes,
+};
+use model::Canonical;
+use serde_json::json;
+
+struct Keys {
+    folder: tempfile::TempDir,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { folder }
+    }
+
+    /// Makes a key pair, and gives its public line.
+    fn make(&self, name: &str, kind: &[&str]) -> String {
+        let path = self.path(name);
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-N", "", "-C", name, "-t"])
+            .args(kind)
+            .arg("-f")
+            .arg(&path)
+            .status()
+            .expect("ssh-keygen is needed: package openssh-client");
+        assert!(made.success());
+        std::fs::read_to_string(path.with_extension("pub")).expect("a public key")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn sign(&self, name: &str, namespace: &str, text: &str, options: &[&str]) -> String {
+        sign(&self.path(name), namespace, text, options)
+    }
+}
+
+fn sign(key: &Path, namespace: &str, text: &str, options: &[&str]) -> String {
+    let mut signer = Command::new("ssh-keygen")
+        .args(["-q", "-Y", "sign", "-n", namespace])
+        .args(options)
+        .arg("-f")
+        .arg(key)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh-keygen");
+    let mut stdin = signer.stdin.take().expect("stdin");
+    stdin.write_all(text.as_bytes()).expect("the text is read");
+    drop(stdin);
+    let signed = signer.wait_with_output().expect("an end");
+    assert!(signed.status.success());
+    String::from_utf8(signed.stdout).expect("text")
+}
+
+fn review(value: i64) -> Review {
+    let call = Canonical::of(&json!({ "value": value })).expect("canonical");
+    Review::of(&ReviewParts {
+        held_id: &held_id("held-1"),
+        run: "0197f3a0-0000-7000-8000-000000000001"
+            .parse()
+            .expect("an id"),
+        principal: "operator",
+        tool: "echo",
+        call_sha256: call.digest(),
+        created_at: "2026-01-01T00:00:00Z",
+        expires_at: "2026-01-01T00:05:00Z",
+        call: &call,
+    })
+    .expect("a review")
+}
+
+fn held_id(text: &str) -> HeldId {
+    HeldId::new(text).expect("an id")
+}
+
+fn operators(named: &[(&str, &[&str])], require: u64) -> Result<Operators, OperatorsError> {
+    let keys: BTreeMap<String, Vec<String>> = named
+        .iter()
+        .map(|(name, keys)| {
+            let keys = keys.iter().map(|key| (*key).trim_end().to_owned());
+            ((*name).to_owned(), keys.collect())
+        })
+        .collect();
+    Operators::new(&keys, require)
+}
+
+#[test]
+fn a_signature_that_openssh_makes_over_the_shown_text_counts() {
+    let keys = Keys::new();
+    let kinds: [&[&str]; 2] = [&["ed25519"], &["ecdsa", "-b", "256"]];
+    for (index, kind) in kinds.into_iter().enumerate() {
+        let name = format!("key{index}");
+        let public = keys.make(&name, kind);
+        let operators = operators(&[("alice", &[&public])], 1).expect("operators");
+        for hash in ["sha512", "sha256"] {
+            let option = format!("hashalg={hash}");
+            let armored = keys.sign(&name, NAMESPACE, review(1).text(), &["-O", &option]);
+            let signed = operators.verify(&review(1), &armored).expect("a signature");
+            assert_eq!(signed.operator(), "alice");
+            assert!(signed.fingerprint().starts_with("SHA256:"));
+            assert_eq!(signed.armored(), armored.trim_end());
+        }
+    }
+}
+
+#[test]
+fn openssh_accepts_what_we_count_and_nothing_else() {
+    let keys = Keys::new();
+    let public = keys.make("alice", &["ed25519"]);
+    let operators = operators(&[("alice", &[&public])], 1).expect("operators");
+    let armored = keys.sign("alice", NAMESPACE, review(1).text(), &[]);
+    let allowed = keys.path("allowed");
+    let line = format!("alice namespaces=\"{NAMESPACE}\" {public}");
+    std::fs::write(&allowed, line).expect("written");
+    let signature = keys.path("signature");
+    std::fs::write(&signature, &armored).expect("written");
+    for (value, good) in [(1, true), (2, false)] {
+        let mut verifier = Command::new("ssh-keygen")
+            .args(["-Y", "verify", "-I", "alice", "-n", NAMESPACE, "-f"])
+            .arg(&allowed)
+            .arg("-s")
+            .arg(&signature)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("ssh-keygen");
+        let mut stdin = verifier.stdin.take().expect("stdin");
+        stdin
+            .write_all(review(value).text().as_bytes())
+            .expect("read");
+        drop(stdin);
+        assert_eq!(verifier.wait().expect("an end").success(), good);
+        assert_eq!(operators.verify(&review(value), &armored).is_ok(), good);
+    }
+}
+
+#[test]
+fn another_key_text_or_namespace_does_not_count() {
+    let keys = Keys::new();
+    let alice = keys.make("alice", &["ed25519"]);
+    keys.make("mallory", &["ed25519"]);
+    let operators = operators(&[("alice", &[&alice])], 1).expect("operators");
+    let verify = |armored: &str| operators.verify(&review(1), armored).map(drop);
+
+    let by_mallory = keys.sign("mallory", NAMESPACE, review(1).text(), &[]);
+    assert!(matches!(
+        verify(&by_mallory),
+        Err(SignatureError::Unknown { .. })
+    ));
+    let other = keys.sign("alice", NAMESPACE, review(2).text(), &[]);
+    let operator = "alice".to_owned();
+    assert_eq!(verify(&other), Err(SignatureError::OtherText { operator }));
+    let file = keys.sign("alice", "file", review(1).text(), &[]);
+    let found = "file".to_owned();
+    assert_eq!(verify(&file), Err(SignatureError::Namespace { found }));
+}
+
+#[test]
+fn what_is_no_signature_does_not_count() {
+    let keys = Keys::new();
+    let alice = keys.make("alice", &["ed25519"]);
+    let operators = operators(&[("alice", &[&alice])], 1).expect("operators");
+    let good = keys.sign("alice", NAMESPACE, review(1).text(), &[]);
+    let lines: Vec<&str> = good.lines().collect();
+    let cut = lines[..2].join("\n");
+    for armored in ["", "approve", &cut, &good.replace("SSH SIGNATURE", "X")] {
+        let refused = operators.verify(&review(1), armored);
+        assert_eq!(refused, Err(SignatureError::Malformed), "{armored}");
+    }
+    let max = approval::limits::SIGNATURE_BYTES_MAX;
+    let long = format!("{good}{}", "\n".repeat(max));
+    assert_eq!(
+        operators.verify(&review(1), &long),
+        Err(SignatureError::TooLarge { max })
+    );
+    // Every single changed character is noticed.
+    for at in lines[0].len() + 1..good.len() - lines[0].len() {
+        let mut changed = good.clone().into_bytes();
+        let Some(place) = changed
+            .get_mut(at)
+            .filter(|byte| byte.is_ascii_alphanumeric())
+        else {
+            continue;
+        };
+        *place = if *place == b'A' { b'B' } else { b'A' };
+        let changed = String::from_utf8(changed).expect("text");
+        assert!(operators.verify(&review(1), &changed).is_err(), "{at}");
+    }
+}
+
+#[test]
+fn rsa_keys_and_certificates_are_refused() {
+    let keys = Keys::new();
+    let rsa = keys.make("rsa", &["rsa", "-b", "2048"]);
+    assert!(matches!(
+        operators(&[("alice", &[&rsa])], 1),
+        Err(OperatorsError::Algorithm { .. })
+    ));
+    let alice = keys.make("alice", &["ed25519"]);
+    keys.make("ca", &["ed25519"]);
+    let certified = Command::new("ssh-keygen")
+        .args(["-q", "-I", "alice", "-n", "alice", "-s"])
+        .arg(keys.path("ca"))
+        .arg(keys.path("alice.pub"))
+        .status()
+        .expect("ssh-keygen");
+    assert!(certified.success());
+    let certificate = std::fs::read_to_string(keys.path("alice-cert.pub")).expect("a certificate");
+    assert!(operators(&[("alice", &[&certificate])], 1).is_err());
+    let operators = operators(&[("alice", &[&alice])], 1).expect("operators");
+    let by_rsa = keys.sign("rsa", NAMESPACE, review(1).text(), &[]);
+    assert!(matches!(
+        operators.verify(&review(1), &by_rsa),
+        Err(SignatureError::Algorithm { .. })
+    ));
+}
+
+#[test]
+fn two_operators_must_sign_and_two_keys_of_one_are_one() {
+    let keys = Keys::new();
+    let laptop = keys.make("laptop", &["ed25519"]);
+    let desk = keys.make("desk", &["ed25519"]);
+    let bob = keys.make("bob", &["ed25519"]);
+    let operators = operators(&[("alice", &[&laptop, &desk]), ("bob", &[&bob])], 2).expect("two");
+    let signed = |name: &str| {
+        let armored = keys.sign(name, NAMESPACE, review(1).text(), &[]);
+        operators.verify(&review(1), &armored).expect("a signature")
+    };
+    let mut votes = Votes::default();
+    let one = Tally::More {
+        have: 1,
+        require: 2,
+    };
+    assert_eq!(
+        votes.add(&held_id("held-1"), signed("laptop"), &operators),
+        one
+    );
+    assert_eq!(
+        votes.add(&held_id("held-1"), signed("desk"), &operators),
+        one
+    );
+    let Tally::Enough(all) = votes.add(&held_id("held-1"), signed("bob"), &operators) else {
+        panic!("two operators have signed");
+    };
+    let names: Vec<&str> = all.iter().map(approval::Signed::operator).collect();
+    assert_eq!(names, ["alice", "bob"]);
+    // The next held call starts from nothing.
+    assert_eq!(
+        votes.add(&held_id("held-2"), signed("bob"), &operators),
+        one
+    );
+}
+
+#[test]
+fn operators_that_cannot_be_meant_are_refused() {
+    let keys = Keys::new();
+    let alice = keys.make("alice", &["ed25519"]);
+    let shared = operators(&[("alice", &[&alice]), ("bob", &[&alice])], 1);
+    assert!(matches!(shared, Err(OperatorsError::Shared { .. })));
+    for require in [0, 2] {
+        let refused = operators(&[("alice", &[&alice])], require);
+        assert!(matches!(refused, Err(OperatorsError::Require { .. })));
+    }
+    for text in [
+        "",
+        "ssh-ed25519",
+        "ssh-ed25519 AAAA",
+        "command=\"x\" ssh-ed25519 AAAA",
+    ] {
+        let refused = operators(&[("alice", &[text])], 1);
+        assert!(
+            matches!(refused, Err(OperatorsError::NotAKey { .. })),
+            "{text}"
+        );
+    }
+    assert!(matches!(
+        operators(&[("alice", &[])], 1),
+        Err(OperatorsError::Keys { count: 0, .. })
+    ));
+}
