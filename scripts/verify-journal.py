@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Verifies the journal of one run, independently of the program that wrote it.
 
-    verify-journal.py JOURNAL --public-key KEY [--run-id ID] [--ledger LEDGER] [--json]
+    verify-journal.py JOURNAL --public-key KEY [--run-id ID] [--ledger LEDGER]
+                      [--anchor FILE] [--require-anchor] [--json]
+    verify-journal.py --proof PROOF --public-key KEY [--json]
 
 KEY is a note verifier key (`name+id+base64`), 64 hexadecimal digits, or a file that holds either.
 It must come from the auditor, never from beside the journal; without it only the file's agreement
@@ -12,7 +14,12 @@ it stands `{"checkpoint": NOTE}`, where NOTE is a C2SP signed note over three li
 `<key name>/<run id>`, the number of records so far, and the base64 root of their RFC 6962 tree
 (leaf = SHA-256(0x00 || record line)).
 
-Exit: 0 intact; 5 unterminated or only self-consistent; 6 truncated, forked or corrupt; 2 usage.
+With a ledger, KEY may be any key of the project: each change of the key is a ledger line that the
+old and the new one sign. An anchor is a file of checkpoint lines that somebody else keeps. A proof
+holds the records of one call and needs no journal.
+
+Exit: 0 intact; 5 unterminated, only self-consistent, or without an anchor that was demanded;
+6 truncated, forked or corrupt, or a proof that proves nothing; 2 usage.
 Needs Python 3.8 or newer and nothing else; `cryptography` makes it faster where it is installed.
 """
 
@@ -32,6 +39,8 @@ CHECKPOINT_LINE_BYTES_MAX = 512
 JOURNAL_BYTES_MAX = 64 << 20
 LEDGER_LINE_BYTES_MAX = 32 << 10
 LEDGER_BYTES_MAX = 1 << 30
+PROOF_RECORDS_MAX = 8
+PROOF_BYTES_MAX = 2 * PROOF_RECORDS_MAX * RECORD_BYTES_MAX
 
 KINDS = {
     "RunStarted": "version project client tools tool_set_sha256 policy_sha256 init_sha256 "
@@ -211,9 +220,40 @@ def strict_json(data):
 
 
 class Note:
-    """A checkpoint line; its signature is not checked yet."""
+    """A signed note; its signatures are not checked yet."""
 
-    def __init__(self, line, number):
+    def __init__(self, note, number, signatures_max=1):
+        def bad(reason):
+            return Fault(number, reason)
+
+        head, blank, signatures = note.partition("\n\n")
+        lines = head.split("\n")
+        if not blank or len(lines) != 3 or not lines[0]:
+            raise bad("the checkpoint is not a signed note of three lines")
+        self.origin = lines[0]
+        if not DECIMAL.match(lines[1]):
+            raise bad("the checkpoint's size is not a plain decimal number")
+        self.size = int(lines[1])
+        self.root = exact_base64(lines[2])
+        if self.root is None or len(self.root) != 32:
+            raise bad("the checkpoint's root is not 32 bytes in base64")
+        self.text = (head + "\n").encode("utf-8", "surrogatepass")
+        if not signatures:
+            raise bad("the checkpoint is not signed")
+        self.signatures = []
+        *lines, rest = signatures.split("\n")
+        if rest or not 1 <= len(lines) <= signatures_max:
+            raise bad("the checkpoint's signature line is malformed")
+        for line in lines:
+            match = re.match("\u2014 ([^ +]+) ([^ ]+)\\Z", line)
+            data = exact_base64(match.group(2)) if match else None
+            if data is None or len(data) != 68:
+                raise bad("the checkpoint's signature line is malformed")
+            self.signatures.append((match.group(1), data[:4], data[4:]))
+        self.name, self.id = self.signatures[0][:2]
+
+    @classmethod
+    def of_line(cls, line, number, signatures_max=1):
         def bad(reason):
             return Fault(number, reason)
 
@@ -229,31 +269,15 @@ class Note:
         spelled = '{"checkpoint":"%s"}' % note.replace("\n", "\\n")
         if spelled.encode("utf-8", "surrogatepass") != line:
             raise bad("not a checkpoint line in its one spelling")
-        head, blank, signatures = note.partition("\n\n")
-        lines = head.split("\n")
-        if not blank or len(lines) != 3 or not lines[0]:
-            raise bad("the checkpoint is not a signed note of three lines")
-        self.origin = lines[0]
-        if not DECIMAL.match(lines[1]):
-            raise bad("the checkpoint's size is not a plain decimal number")
-        self.size = int(lines[1])
-        self.root = exact_base64(lines[2])
-        if self.root is None or len(self.root) != 32:
-            raise bad("the checkpoint's root is not 32 bytes in base64")
-        self.text = (head + "\n").encode()
-        if not signatures:
-            raise bad("the checkpoint is not signed")
-        match = re.match("\u2014 ([^ +\n]+) ([^ \n]+)\n\\Z", signatures)
-        data = exact_base64(match.group(2)) if match else None
-        if data is None or len(data) != 68:
-            raise bad("the checkpoint's signature line is malformed")
-        self.name, self.id, self.signature = match.group(1), data[:4], data[4:]
+        return cls(note, number, signatures_max)
 
     def verify(self, key, number):
-        if self.name != key.name or self.id != key.id:
-            raise Fault(number, "signed by another key (%s)" % ascii(self.name))
-        if not key.check(self.text, self.signature):
-            raise Fault(number, "the signature does not fit the checkpoint")
+        for name, identity, signature in self.signatures:
+            if (name, identity) == (key.name, key.id):
+                if not key.check(self.text, signature):
+                    raise Fault(number, "the signature does not fit the checkpoint")
+                return
+        raise Fault(number, "signed by another key (%s)" % ascii(self.name))
 
 
 # ---- the tree (RFC 6962 section 2.1) ----
@@ -277,6 +301,26 @@ class Tree:
         for left in reversed(self.roots[:-1]):
             node = hashlib.sha256(b"\x01" + left + node).digest()
         return node
+
+
+def head_of_path(node, index, size, path):
+    """The root that an audit path leads to (RFC 9162 section 2.1.3.2), or None."""
+    if not 0 <= index < size:
+        return None
+    last = size - 1
+    for sibling in path:
+        if last == 0:
+            return None
+        if index & 1 or index == last:
+            node = hashlib.sha256(b"\x01" + sibling + node).digest()
+            while not index & 1 and index:
+                index >>= 1
+                last >>= 1
+        else:
+            node = hashlib.sha256(b"\x01" + node + sibling).digest()
+        index >>= 1
+        last >>= 1
+    return node if last == 0 else None
 
 
 # ---- lines ----
@@ -378,7 +422,7 @@ class Run:
         if (kind == "RunStarted") != (record["seq"] == 0):
             raise Fault(number, "a run has one start, its first record")
         self.tree.push(line)
-        self.check_note(Note(checkpoint, number + 1), number + 1)
+        self.check_note(Note.of_line(checkpoint, number + 1), number + 1)
         self.records, self.root = self.tree.size, self.tree.root()
         if kind == "RunEnded":
             self.completed = record["event"]["completed"]
@@ -437,9 +481,12 @@ def judge(run, known, ended, tail, live):
     return ("live" if live else "unterminated"), None
 
 
-def verify(path, key, run_id, ledger):
+def verify(path, key, run_id, ledger, anchors):
     run_id = run_id or (ledger and ledger["run"])
-    witnessed = ledger["heads"] if ledger else []
+    if ledger and key:
+        key = ledger["key"]
+    anchored = read_anchors(anchors, key, run_id)
+    witnessed = anchored + (ledger["heads"] if ledger else [])
     run = Run(key, run_id, witnessed)
     with open_regular(path) as file:
         before, live = identity(file), is_locked(file)
@@ -451,15 +498,16 @@ def verify(path, key, run_id, ledger):
             known = max([size for size, _ in witnessed], default=0)
             ended = ledger["ended"] if ledger else None
             verdict, reason = judge(run, known, ended, pairs.tail, live)
-            line = pairs.number + 1
+            line, whole = pairs.number + 1, True
         except Fault as fault:
             verdict, reason, line = fault.verdict, fault.reason, fault.line
+            whole = False
         pairs.finish()
         if not live and identity(file) != before:
             verdict, reason, line = "corrupt", "the file changed while it was read", 0
     return {
         "verdict": verdict,
-        "anchored": False,
+        "anchored": run.records > 0 and whole and (run.records, run.root) in anchored,
         "self_consistent_only": key is None,
         "run": run.run if run.records else run_id,
         "principal": run.principal if run.records else None,
@@ -484,44 +532,243 @@ def head(value):
     return size, bytes.fromhex(root)
 
 
-def read_ledger(path, key, wanted):
+def ledger_pairs(file):
+    file.seek(0)
+    return Pairs(file, LEDGER_LINE_BYTES_MAX, LEDGER_BYTES_MAX)
+
+
+def claimed_keys(file, plain):
+    """The keys that the ledger's key changes name, oldest first. Nothing is checked yet."""
+    keys = []
+    try:
+        for _, line, _ in ledger_pairs(file):
+            if b'"kind":"KeyRotated"' in line:
+                event = strict_json(line)["event"]
+                keys += [parse_key(event[name], plain)
+                         for name in (["to"] if keys else ["from", "to"])]
+    except (Fault, KeyError, TypeError, AttributeError, ValueError, RecursionError, Usage):
+        pass
+    return keys
+
+
+class Ledger:
+    def __init__(self, keys, plain):
+        self.keys, self.plain, self.now = keys, plain, 0
+        self.tree, self.runs, self.open = Tree(), {}, []
+
+    def key(self):
+        return self.keys[self.now] if self.keys else None
+
+    def accept(self, number, line, checkpoint):
+        try:
+            record = strict_json(line)
+            event, open_runs = record["event"], record["open"]
+            kind = event["kind"]
+            if record["v"] != 1 or record["seq"] != self.tree.size:
+                raise ValueError("its version or number is wrong")
+            if record["range"] != [node.hex() for node in self.tree.roots]:
+                raise ValueError("its range is not the tree before it")
+            self.enter(kind, event)
+            if open_runs != self.open:
+                raise ValueError("its set of open runs is not the real one")
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise Fault(number, "not a ledger line: %s" % error)
+        self.tree.push(line)
+        rotation = kind == "KeyRotated"
+        note = Note.of_line(checkpoint, number + 1, 2 if rotation else 1)
+        if self.key():
+            note.verify(self.key(), number + 1)
+        if rotation:
+            self.rotate(event, note, number)
+        expected = (note.name + "/ledger", self.tree.size, self.tree.root())
+        if (note.origin, note.size, note.root) != expected:
+            raise Fault(number + 1, "the lines up to here are not those that were signed")
+
+    def enter(self, kind, event):
+        if kind == "KeyRotated":
+            if self.open:
+                raise ValueError("the key changes while a run is open")
+            return
+        run, at = event["run"], head(event["checkpoint"])
+        if kind == "RunStarted":
+            if run in self.runs:
+                raise ValueError("the run starts a second time")
+            self.runs[run] = {"run": run, "heads": [at], "ended": None, "key": self.key()}
+            self.open.append(run)
+        elif kind in ("RunEnded", "RunSealed"):
+            self.open.remove(run)
+            self.runs[run]["heads"].append(at)
+            if kind == "RunEnded":
+                self.runs[run]["ended"] = at[0]
+        elif kind == "RunArchived":
+            if run in self.open or run not in self.runs:
+                raise ValueError("it archives a run that has no end")
+        else:
+            raise ValueError("unknown event")
+
+    def rotate(self, event, note, number):
+        try:
+            keys = [parse_key(event[name], self.plain) for name in ("from", "to")]
+        except (KeyError, AttributeError, Usage) as error:
+            raise Fault(number, "not a ledger line: %s" % error)
+        for key in keys:
+            note.verify(key, number + 1)
+        if self.keys:
+            if self.now + 1 >= len(self.keys) or self.keys[self.now + 1].public != keys[1].public:
+                raise Fault(number, "its key is not the next one")
+            self.now += 1
+
+
+def read_ledger(path, key, wanted, plain):
     """What a ledger says of one run, after checking all of it."""
-    tree, found = Tree(), None
     with open_regular(path) as file:
-        for number, line, checkpoint in Pairs(file, LEDGER_LINE_BYTES_MAX, LEDGER_BYTES_MAX):
-            note = Note(checkpoint, number + 1)
-            try:
-                record = strict_json(line)
-                event = record["event"]
-                kind, run, at = event["kind"], event["run"], head(event["checkpoint"])
-                if record["v"] != 1 or record["seq"] != tree.size:
-                    raise ValueError("its version or number is wrong")
-                if record["range"] != [node.hex() for node in tree.roots]:
-                    raise ValueError("its range is not the tree before it")
-            except (KeyError, TypeError, ValueError, RecursionError) as error:
-                raise Fault(number, "not a ledger line: %s" % error)
-            tree.push(line)
-            if key:
-                note.verify(key, number + 1)
-            if (note.origin, note.size, note.root) != (note.name + "/ledger", tree.size, tree.root()):
-                raise Fault(number + 1, "the lines up to here are not those that were signed")
-            if run == wanted and kind == "RunStarted":
-                found = {"run": run, "heads": [at], "ended": None}
-            elif run == wanted and found and kind in ("RunEnded", "RunSealed"):
-                found["heads"].append(at)
-                if kind == "RunEnded":
-                    found["ended"] = at[0]
-    return found
+        keys = [key] if key else []
+        if key:
+            claimed = claimed_keys(file, plain)
+            if any(other.public == key.public for other in claimed):
+                keys = claimed
+        ledger = Ledger(keys, plain)
+        for number, line, checkpoint in ledger_pairs(file):
+            ledger.accept(number, line, checkpoint)
+    return ledger.runs.get(wanted)
 
 
-def exit_code(report):
+# ---- anchors ----
+
+def read_anchors(paths, key, run_id):
+    """The heads of the run in files that others keep; what is not one is passed over."""
+    heads = []
+    for path in paths:
+        with open_regular(path) as file:
+            while True:
+                line = file.readline(CHECKPOINT_LINE_BYTES_MAX * 2)
+                if not line:
+                    break
+                start = line.rfind(b'{"checkpoint":')
+                if start < 0:
+                    continue
+                try:
+                    note = Note.of_line(line[start:].rstrip(b"\n"), 0)
+                    note.verify(key, 0)
+                except Fault:
+                    continue
+                if note.origin == "%s/%s" % (key.name, run_id):
+                    heads.append((note.size, note.root))
+    return heads
+
+
+# ---- proofs ----
+
+class Owner:
+    """Which records are one call's, in their order."""
+
+    def __init__(self, call):
+        self.call, self.publications = call, []
+        self.digest = call if HEX64.match(call) else None
+
+    def owns(self, kind, event):
+        named = event.get("call_id") == self.call
+        same = self.digest is not None and event.get("call_sha256") == self.digest
+        if kind == "CallDispatching":
+            if named or same:
+                self.digest = event.get("call_sha256")
+            return named or same
+        if kind in ("CallRefused", "CallSettled"):
+            return named or same
+        if kind == "CallWithdrawn":
+            return named
+        if kind == "FilePublicationPrepared":
+            if same:
+                self.publications.append(event.get("publication_id"))
+            return same
+        return kind == "FilePublicationFinished" and event.get("publication_id") in self.publications
+
+
+def is_complete(events):
+    kinds = [kind for kind, _ in events]
+    if kinds in (["CallRefused"], ["CallWithdrawn"]):
+        return True
+    if len(kinds) < 2 or kinds[0] != "CallDispatching" or kinds[-1] != "CallSettled":
+        return False
+    intents = kinds.count("FilePublicationPrepared")
+    files = events[-1][1].get("created_files")
+    return intents == kinds.count("FilePublicationFinished") and intents >= len(files)
+
+
+def check_proof(path, key):
+    """What a proof file proves. A Fault's line is the record's place in the proof, from 1."""
+    with open_regular(path) as file:
+        data = file.read(PROOF_BYTES_MAX + 1)
+    if len(data) > PROOF_BYTES_MAX:
+        raise Fault(0, "the proof is larger than %d bytes" % PROOF_BYTES_MAX)
+    try:
+        proof = strict_json(data)
+        if set(proof) != {"kind", "v", "run", "call", "checkpoint", "records"}:
+            raise ValueError("other fields than a proof has")
+        if (proof["kind"], proof["v"]) != ("symbi-call-proof", 1):
+            raise ValueError("another kind or version")
+        if not UUID.match(proof["run"]) or not 1 <= len(proof["records"]) <= PROOF_RECORDS_MAX:
+            raise ValueError("no records, too many, or no run")
+        note, owner = Note(proof["checkpoint"], 0), Owner(proof["call"])
+        items = [(it["index"], it["record"].encode(), [bytes.fromhex(n) for n in it["path"]])
+                 for it in proof["records"]]
+        if any(set(it) != {"index", "record", "path"} for it in proof["records"]):
+            raise ValueError("a record has other fields")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Fault(0, "not a proof: %s" % error)
+    if key:
+        note.verify(key, 0)
+    if note.origin != "%s/%s" % (note.name, proof["run"]):
+        raise Fault(0, "the checkpoint has another origin")
+    events, before, principal = [], -1, None
+    for number, (index, line, path) in enumerate(items, 1):
+        record, kind = parse_record(line, number)
+        principal = principal or record["principal"]
+        if (record["run"], record["seq"]) != (proof["run"], index) or index <= before \
+                or record["principal"] != principal or not owner.owns(kind, record["event"]):
+            raise Fault(number, "the record has another run, number, principal or call")
+        leaf = hashlib.sha256(b"\x00" + line).digest()
+        if head_of_path(leaf, index, note.size, path) != note.root:
+            raise Fault(number, "the record is not in the signed journal")
+        before = index
+        events.append((kind, record["event"]))
+    return {
+        "run": proof["run"],
+        "call": proof["call"],
+        "checkpoint": {"size": note.size, "root": note.root.hex()},
+        "self_consistent_only": key is None,
+        "complete": is_complete(events),
+        "records": [kind for kind, _ in events],
+    }
+
+
+def main_proof(arguments, key):
+    try:
+        proof = check_proof(arguments.proof, key)
+    except Fault as fault:
+        report = {"fault": {"line": fault.line, "reason": fault.reason}}
+        print(json.dumps(report) if arguments.json
+              else "proves nothing: %s" % ascii(fault.reason)[1:-1])
+        return 6
+    if arguments.json:
+        print(json.dumps(proof, sort_keys=True))
+    else:
+        print("call %s of run %s: %s%s" % (ascii(proof["call"]), proof["run"],
+              ", ".join(proof["records"]), "" if proof["complete"] else " (not all of it)"))
+    return 5 if proof["self_consistent_only"] else 0
+
+
+def exit_code(report, require_anchor):
     if report["verdict"] in ("truncated", "forked", "corrupt"):
         return 6
-    return 0 if report["verdict"] == "intact" and not report["self_consistent_only"] else 5
+    if report["verdict"] != "intact" or report["self_consistent_only"]:
+        return 5
+    return 5 if require_anchor and not report["anchored"] else 0
 
 
 def show(report, path):
-    print("%s: %s%s" % (ascii(path)[1:-1], report["verdict"],
+    print("%s: %s, %s%s" % (ascii(path)[1:-1], report["verdict"],
+                        "anchored" if report["anchored"] else "not anchored",
                         ", self-consistent only (no public key)"
                         if report["self_consistent_only"] else ""))
     print("  run %s, %d whole records, root %s"
@@ -537,10 +784,15 @@ def show(report, path):
 
 def main():
     parser = argparse.ArgumentParser(description="Verify the journal of one run.")
-    parser.add_argument("journal")
+    parser.add_argument("journal", nargs="?")
     parser.add_argument("--public-key", help="verifier key, 64 hex digits, or a file with either")
     parser.add_argument("--run-id", help="the run that the journal must hold")
     parser.add_argument("--ledger", help="the project's ledger; needs --run-id")
+    parser.add_argument("--anchor", action="append", default=[], metavar="FILE",
+                        help="checkpoint lines that somebody else keeps; needs --public-key and "
+                             "--run-id")
+    parser.add_argument("--require-anchor", action="store_true")
+    parser.add_argument("--proof", help="check the proof of one call instead of a journal")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--plain", action="store_true", help="do not use `cryptography`")
     arguments = parser.parse_args()
@@ -550,15 +802,21 @@ def main():
             raise Usage("the run id is not a UUID in lower case with hyphens")
         if arguments.ledger and not arguments.run_id:
             raise Usage("--ledger needs --run-id")
+        if arguments.anchor and not (key and arguments.run_id):
+            raise Usage("--anchor needs --public-key and --run-id")
+        if bool(arguments.journal) == bool(arguments.proof):
+            raise Usage("name a journal, or a proof with --proof")
+        if arguments.proof:
+            return main_proof(arguments, key)
         ledger = None
         if arguments.ledger:
             try:
-                ledger = read_ledger(arguments.ledger, key, arguments.run_id)
+                ledger = read_ledger(arguments.ledger, key, arguments.run_id, arguments.plain)
             except Fault as fault:
                 print("the ledger is corrupt at line %d: %s" % (fault.line, ascii(fault.reason)),
                       file=sys.stderr)
                 return 6
-        report = verify(arguments.journal, key, arguments.run_id, ledger)
+        report = verify(arguments.journal, key, arguments.run_id, ledger, arguments.anchor)
     except (Usage, OSError) as error:
         print("verify-journal.py: %s" % error, file=sys.stderr)
         return 2
@@ -566,7 +824,7 @@ def main():
         print(json.dumps(report, sort_keys=True))
     else:
         show(report, arguments.journal)
-    return exit_code(report)
+    return exit_code(report, arguments.require_anchor)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,11 @@ pub struct ApprovalFact {
     pub decided_at: String,
     pub created_at: String,
     pub expires_at: String,
+    /// Digest of the text that the person was shown.
     pub review_sha256: Digest,
+    /// Armored SSH signatures over that text, where operators sign.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<String>,
 }
 
 /// The pre-effect record: after it, and only after it, the call runs.
@@ -485,6 +489,10 @@ events! {
             f.name("approval.decided_at", &approval.decided_at)?;
             f.name("approval.created_at", &approval.created_at)?;
             f.name("approval.expires_at", &approval.expires_at)?;
+            f.count("approval.signatures", approval.signatures.len(), SIGNATURES_MAX)?;
+            for signature in &approval.signatures {
+                f.bytes("approval.signatures", signature, NOTE_TEXT_BYTES_MAX)?;
+            }
         }
     }, Rule::Dispatch { call: e.call_sha256 };
 

@@ -49,7 +49,7 @@ pub use ledger_read::{LedgerReport, LedgerRun, read_ledger};
 pub use lend::CallJournal;
 pub use lines::Tail;
 pub use note::{Checkpoint, NoteError};
-pub use proof::{CallProof, CheckedProof, ProofError, ProveError, prove_call};
+pub use proof::{CallFilter, CallProof, CheckedProof, ProofError, ProveError, prove_call};
 pub use read::{ReadError, RunReader, read_run};
 pub use record::{RECORD_VERSION, Record, RecordError};
 pub use rotation::{Rotation, RotationError, rotate_key};

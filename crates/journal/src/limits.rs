@@ -24,6 +24,8 @@ pub const TOOL_TEXT_BYTES_MAX: usize = 2 << 10;
 pub const PRINCIPAL_BYTES_MAX: usize = 256;
 /// Largest value of a `Custom` event.
 pub const CUSTOM_BYTES_MAX: usize = 4 << 10;
+/// Most signatures under one approval.
+pub const SIGNATURES_MAX: usize = 8;
 /// Most policies named in one event.
 pub const POLICIES_MAX: usize = 64;
 /// Most tools of one run.

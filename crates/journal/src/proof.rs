@@ -155,15 +155,18 @@ pub struct CheckedProof {
     pub records: Vec<Record>,
 }
 
-/// Which records are a call's. Publications are tied to it by its digest and their own id.
-struct Owner<'a> {
+/// Which records are one call's. Publications are tied to it by its digest and their own id.
+#[derive(Debug)]
+pub struct CallFilter<'a> {
     call: &'a str,
     digest: Option<Digest>,
     publications: Vec<model::PublicationId>,
 }
 
-impl<'a> Owner<'a> {
-    fn new(call: &'a str) -> Self {
+impl<'a> CallFilter<'a> {
+    /// By the call's id, or its digest in hexadecimal.
+    #[must_use]
+    pub fn new(call: &'a str) -> Self {
         Self {
             call,
             digest: call.parse().ok(),
@@ -171,8 +174,8 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Whether the event is the call's; events come in their order.
-    fn owns(&mut self, event: &Event) -> bool {
+    /// Whether the event is the call's. A run's events come in their order.
+    pub fn owns(&mut self, event: &Event) -> bool {
         let named = |id: &model::CallId| id.as_str() == self.call;
         match event {
             Event::CallDispatching(it) => {
@@ -213,7 +216,7 @@ pub fn prove_call(
 ) -> Result<CallProof, ProveError> {
     let mut pairs = PairReader::new(reader, RECORD_BYTES_MAX, JOURNAL_BYTES_MAX);
     let mut chain = Chain::new(key.cloned(), run, true);
-    let mut owner = Owner::new(call);
+    let mut owner = CallFilter::new(call);
     let (mut leaves, mut found, mut last) = (Vec::new(), Vec::new(), None);
     loop {
         let line = pairs.next_line();
@@ -314,7 +317,7 @@ impl CallProof {
             return Err(ProofError::Origin { found: note.origin });
         }
         let head = note.checkpoint;
-        let mut owner = Owner::new(&self.call);
+        let mut owner = CallFilter::new(&self.call);
         let mut records: Vec<Record> = Vec::with_capacity(self.records.len());
         for proved in &self.records {
             let record = proved.check(&head)?;

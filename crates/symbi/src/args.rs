@@ -128,26 +128,100 @@ pub(crate) enum PolicyCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// All runs of the project's ledger, with a verdict each
-    List,
-    /// Verify a run's journal
-    Verify {
-        /// A run id or a file
-        target: String,
-        /// The verifier key: C2SP text, hex, or a file that holds it [default: the project's own]
-        #[arg(long, value_name = "KEY")]
-        public_key: Option<String>,
-        /// The run that the file must hold
-        #[arg(long, value_name = "ID")]
-        run_id: Option<RunId>,
-        /// Demand that an anchor holds the last record's head
+    List {
+        /// Check every signature, compare the anchors, name journals that no run explains
         #[arg(long)]
-        require_anchor: bool,
+        strict: bool,
     },
+    /// Verify a run's journal
+    Verify(VerifyArgs),
     /// A run as a story
     Show {
         /// A run id or a file
         target: String,
+        /// Only this call, by its id or digest
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Prove what one call did, disclosing nothing else of its run
+    Prove {
+        /// A run id or a file
+        target: String,
+        /// The call's id or digest
+        call: String,
+        /// Write a new file [default: stdout]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Check a proof of one call; needs no journal and no project
+    CheckProof {
+        /// What `audit prove` wrote
+        file: PathBuf,
+        /// The verifier key: C2SP text, hex, or a file that holds it
+        #[arg(long, value_name = "KEY")]
+        public_key: Option<String>,
     },
     /// The project's verifier key
-    Key,
+    #[command(args_conflicts_with_subcommands = true)]
+    Key {
+        /// As 64 hexadecimal digits
+        #[arg(long)]
+        hex: bool,
+        #[command(subcommand)]
+        command: Option<KeyCommand>,
+    },
+    /// Move the journals of old runs to another folder
+    Archive(ArchiveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// A run id or a file
+    pub(crate) target: String,
+    /// The verifier key: C2SP text, hex, or a file that holds it [default: the project's own]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) public_key: Option<String>,
+    /// The run that the file must hold
+    #[arg(long, value_name = "ID")]
+    pub(crate) run_id: Option<RunId>,
+    /// A file of checkpoints that somebody else keeps, besides the configured ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) anchor: Vec<PathBuf>,
+    /// Demand that an anchor holds the last record's head
+    #[arg(long)]
+    pub(crate) require_anchor: bool,
+    /// Check the last signature only, which vouches for all records: ten times faster
+    #[arg(long)]
+    pub(crate) last_only: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Replace the signing key; old runs stay verifiable through the ledger
+    Rotate,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveArgs {
+    /// The runs to move
+    #[arg(required_unless_present = "before")]
+    pub(crate) runs: Vec<RunId>,
+    /// All ended runs that started before this day
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day, conflicts_with = "runs")]
+    pub(crate) before: Option<String>,
+    /// Where the journals go; made (0700) where absent
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+}
+
+/// A day as RFC 3339 writes it, which sorts as text.
+fn day(text: &str) -> Result<String, String> {
+    let form = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    match text.len() == 10 && text.bytes().enumerate().all(form) {
+        true => Ok(text.to_owned()),
+        false => Err("write the day like 2026-01-31".to_owned()),
+    }
 }

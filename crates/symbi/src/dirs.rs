@@ -25,6 +25,14 @@ pub(crate) fn secret(variable: &str) -> Option<model::Redacted<String>> {
     std::env::var(variable).ok().map(model::Redacted::new)
 }
 
+/// What a command of the user's own configuration is run with: nothing that could hold a secret.
+pub(crate) fn command_environment() -> Vec<(String, String)> {
+    ["PATH", "HOME", "LANG"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect()
+}
+
 fn xdg(variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
     if let Some(dir) = absolute(variable) {
         return Ok(dir);

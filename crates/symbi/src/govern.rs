@@ -11,6 +11,7 @@ use symbi_runtime::tools::{BoundarySettings, ToolExecutor};
 use toolclad::ContractSet;
 use worker::{Tier, TierKind, WorkerRoot};
 
+use crate::anchors;
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
 
@@ -26,7 +27,8 @@ impl RunPlace {
         let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
         let state = open.project.state().map_err(|error| storage(&error))?;
         let key = project_key(open, &state)?;
-        let files = RunFiles::create(state.path(), run, principal, &key)
+        let anchors = anchors::configured(open, key.signer())?;
+        let files = RunFiles::create_anchored(state.path(), run, principal, &key, anchors)
             .map_err(|error| storage(&error))?;
         Ok(Self {
             files,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anchors;
 mod args;
 mod commands;
 mod demo;

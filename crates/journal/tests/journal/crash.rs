@@ -1,5 +1,6 @@
 //! A store that fails at step n for every n, and a writer that is killed.
 
+use crate::python::agree;
 use crate::support::*;
 use journal::*;
 use model::RunId;
@@ -92,6 +93,9 @@ fn kill_writers(kills: impl Iterator<Item = u64>) {
         };
         let report = verify_file(&journal_path(&state, run), &with_run).unwrap();
         assert_eq!(report.verdict, Verdict::Unterminated, "{report:?}");
+        if kill % 50 == 0 {
+            agree(&journal_path(&state, run), &with_run, &[]);
+        }
         assert!(
             report.records > acknowledged.unwrap(),
             "{report:?}, {acknowledged:?}"

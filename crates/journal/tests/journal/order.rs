@@ -59,6 +59,7 @@ fn every_event_is_read_as_it_was_written() {
         created_at: "2026-01-01T00:00:00Z".into(),
         expires_at: "2026-01-01T00:05:00Z".into(),
         review_sha256: digest("review"),
+        signatures: vec!["signed".into()],
     };
     let dispatch = CallDispatching {
         approval: Some(approval),

@@ -1,5 +1,7 @@
 //! The second verifier agrees on every journal that these tests make.
 
+use crate::proofs::three_calls;
+use crate::rotation::Project;
 use crate::support::*;
 use journal::*;
 use model::RunId;
@@ -25,7 +27,7 @@ fn python(arguments: &[&str]) -> (i32, Value, String) {
 }
 
 /// Both verifiers must say the same of the file.
-fn agree(path: &Path, options: &VerifyOptions, extra: &[&str]) -> Report {
+pub(crate) fn agree(path: &Path, options: &VerifyOptions, extra: &[&str]) -> Report {
     let ours = verify_file(path, options).unwrap();
     let key = options.public_key.as_ref().map(PublicKey::vkey);
     let run = options.run.map(|run| run.to_string());
@@ -46,6 +48,7 @@ fn agree(path: &Path, options: &VerifyOptions, extra: &[&str]) -> Report {
     let mine = serde_json::to_value(&ours).unwrap();
     for field in [
         "verdict",
+        "anchored",
         "self_consistent_only",
         "run",
         "principal",
@@ -188,5 +191,139 @@ fn wrong_usage_of_the_script_is_exit_2_with_a_reason() {
         let (code, _, errors) = python(&arguments);
         assert_eq!(code, 2, "{arguments:?}");
         assert!(!errors.contains("Traceback"), "{errors}");
+    }
+}
+
+#[test]
+fn both_verifiers_follow_a_change_of_the_key_and_know_archived_runs() {
+    let project = Project::new();
+    let old = project.run();
+    let first = project.key();
+    rotate_key(&project.state, &project.key).unwrap();
+    let new = project.run();
+    let mut ledger = Ledger::open(&ledger_path(&project.state), project.key().signer()).unwrap();
+    let to = project.state.with_file_name("old");
+    let known = project.read(first.public()).runs.remove(0);
+    archive_run(&project.state, &known, &to, &mut ledger).unwrap();
+    let ledger_file = ledger_path(&project.state);
+    let extra = |key: &ProjectKey| {
+        let ledger = ledger_file.to_str().unwrap().to_owned();
+        [
+            "--ledger".to_owned(),
+            ledger,
+            "--public-key".to_owned(),
+            key.vkey(),
+        ]
+    };
+    for trusted in [&first, &project.key()] {
+        let runs = project.read(trusted.public()).runs;
+        for (run, path) in [
+            (old, to.join(format!("{old}.jsonl"))),
+            (new, project.journal(new)),
+        ] {
+            let known = runs.iter().find(|known| known.run == run).unwrap();
+            let options = VerifyOptions {
+                public_key: known.public_key.clone(),
+                run: Some(run),
+                ledger: Some(known.clone()),
+                ..VerifyOptions::default()
+            };
+            // The last `--public-key` counts: the auditor has one key, not each run's.
+            let extra = extra(trusted);
+            let extra: Vec<&str> = extra.iter().map(String::as_str).collect();
+            assert_eq!(agree(&path, &options, &extra).verdict, Verdict::Intact);
+        }
+    }
+    let text = String::from_utf8(project.ledger()).unwrap();
+    let cosigned = text.lines().nth(5).unwrap();
+    let mut parts: Vec<&str> = cosigned.split("\\n").collect();
+    parts.remove(5);
+    std::fs::write(&ledger_file, text.replace(cosigned, &parts.join("\\n"))).unwrap();
+    let (journal, run) = (project.journal(new), new.to_string());
+    let mut arguments = vec![journal.to_str().unwrap(), "--run-id", &run];
+    let extra = extra(&first);
+    arguments.extend(extra.iter().map(String::as_str));
+    let (code, _, errors) = python(&arguments);
+    assert_eq!(code, 6, "{errors}");
+}
+
+#[test]
+fn both_verifiers_agree_on_anchors() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, vault) = (home.path().join("j.jsonl"), home.path().join("vault"));
+    let (key, run) = (key(1), RunId::new());
+    let whole = small_run(&key, run);
+    let head = verify_run(whole.as_slice(), &options(&key))
+        .unwrap()
+        .checkpoint;
+    let anchor = Anchor {
+        name: "vault".into(),
+        target: AnchorTarget::File(vault.clone()),
+        required: true,
+    };
+    let anchors = Anchors::start(vec![anchor], key.signer(), |error| panic!("{error}"));
+    anchors.confirm(run, head).unwrap();
+    let heads = read_anchors(fs::File::open(&vault).unwrap(), run, key.public()).unwrap();
+    let with = VerifyOptions {
+        run: Some(run),
+        anchors: heads,
+        ..options(&key)
+    };
+    let extra = ["--anchor", vault.to_str().unwrap()];
+    fs::write(&path, &whole).unwrap();
+    assert!(agree(&path, &with, &extra).anchored);
+    let half: Vec<_> = whole.split_inclusive(|b| *b == b'\n').take(4).collect();
+    fs::write(&path, half.concat()).unwrap();
+    assert_eq!(agree(&path, &with, &extra).verdict, Verdict::Truncated);
+    fs::write(&path, small_run(&key, run)).unwrap();
+    assert_eq!(agree(&path, &with, &extra).verdict, Verdict::Forked);
+    fs::write(&path, &whole).unwrap();
+    let (vkey, run) = (key.vkey(), run.to_string());
+    let asked = [
+        path.to_str().unwrap(),
+        "--public-key",
+        &vkey,
+        "--run-id",
+        &run,
+    ];
+    assert_eq!(python(&[&asked[..], &["--require-anchor"]].concat()).0, 5);
+    assert_eq!(
+        python(&[&asked[..], &["--require-anchor"], &extra].concat()).0,
+        0
+    );
+}
+
+#[test]
+fn both_verifiers_agree_on_proofs() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("proof.json");
+    let key = key(1);
+    let journal = three_calls(&key, RunId::new());
+    let vkey = key.vkey();
+    let check = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let ours = CallProof::parse(bytes).and_then(|it| it.check(Some(key.public())));
+        let asked = ["--proof", path.to_str().unwrap(), "--public-key", &vkey];
+        let (code, theirs, errors) = python(&asked);
+        match ours {
+            Err(error) => assert_eq!(code, 6, "{error}: {theirs} {errors}"),
+            Ok(ours) => {
+                assert_eq!(code, 0, "{theirs} {errors}");
+                let kinds: Vec<_> = ours.records.iter().map(|it| it.event.kind()).collect();
+                assert_eq!(theirs["records"], serde_json::json!(kinds));
+                assert_eq!(theirs["complete"], ours.complete);
+                assert_eq!(theirs["checkpoint"]["root"], ours.checkpoint.root.to_hex());
+            }
+        }
+    };
+    for call in ["c1", "c2", "r", &digest("c1").to_hex()] {
+        let proof = prove_call(journal.as_slice(), None, Some(key.public()), call).unwrap();
+        let good = serde_json::to_vec(&proof).unwrap();
+        check(&good);
+        for at in (0..3).map(|n| n * good.len() / 3 + 5) {
+            let mut changed = good.clone();
+            changed[at] ^= 1;
+            check(&changed);
+        }
     }
 }

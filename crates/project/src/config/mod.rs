@@ -20,7 +20,8 @@ pub use sandbox::{
     ContainerSettings, LimitSettings, NamespaceSettings, SandboxSettings, Volume, VolumeAccess,
 };
 pub use user::{
-    Anchor, Credential, KeyFileError, Provider, UserConfig, UserConfigError, read_key_file,
+    Anchor, AnchorPlace, Credential, KeyFileError, Provider, UserConfig, UserConfigError,
+    read_key_file,
 };
 
 use crate::limits::{

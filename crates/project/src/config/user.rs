@@ -50,9 +50,17 @@ pub enum Credential {
     File(PathBuf),
 }
 
-/// Where terminal checkpoints go, beside the project's own ledger.
+/// Where checkpoints go, beside the project's own ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Anchor {
+pub struct Anchor {
+    pub place: AnchorPlace,
+    /// No run starts that it does not know of.
+    pub required: bool,
+}
+
+/// Who keeps an anchor's checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnchorPlace {
     /// A file to append to; absolute.
     File(PathBuf),
     /// A command to run; never empty.
@@ -218,9 +226,9 @@ fn read_absolute(entry: &Entry<'_>) -> Option<PathBuf> {
 }
 
 fn read_anchor(table: Table<'_>) -> Option<Anchor> {
-    let anchor = match (table.entry("file"), table.entry("command")) {
-        (Some(entry), None) => read_absolute(&entry).map(Anchor::File),
-        (None, Some(entry)) => words(&entry).map(Anchor::Command),
+    let place = match (table.entry("file"), table.entry("command")) {
+        (Some(entry), None) => read_absolute(&entry).map(AnchorPlace::File),
+        (None, Some(entry)) => words(&entry).map(AnchorPlace::Command),
         _ => {
             table.fault(
                 format!("`[{}]` needs one of `file` and `command`", table.name()),
@@ -229,8 +237,12 @@ fn read_anchor(table: Table<'_>) -> Option<Anchor> {
             None
         }
     };
+    let required = table.entry("required").and_then(|entry| entry.boolean());
     table.finish();
-    anchor
+    Some(Anchor {
+        place: place?,
+        required: required.unwrap_or(false),
+    })
 }
 
 fn read_base_url(entry: &Entry<'_>) -> Option<String> {

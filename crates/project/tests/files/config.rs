@@ -4,8 +4,8 @@ use std::path::Path;
 
 use model::{AgentName, ToolName};
 use project::{
-    AgentExecutor, Anchor, ApprovalSurface, Config, ConfigError, Credential, HostPath, UserConfig,
-    VolumeAccess, limits,
+    AgentExecutor, Anchor, AnchorPlace, ApprovalSurface, Config, ConfigError, Credential, HostPath,
+    UserConfig, VolumeAccess, limits,
 };
 use proptest::prelude::*;
 use worker::TierKind;
@@ -581,7 +581,8 @@ fn a_users_configuration_names_providers_and_anchors() {
     let config = UserConfig::parse(
         "config.toml",
         "[providers.work]\nbase_url = \"https://api.example.com/\"\napi_key_file = \"/k\"\n\
-         [anchors.vault]\nfile = \"/var/log/anchor\"\n[anchors.log]\ncommand = [\"logger\", \"-t\"]\n",
+         [anchors.vault]\nfile = \"/var/log/anchor\"\n[anchors.log]\ncommand = [\"logger\", \"-t\"]\n\
+         required = true\n",
     )
     .unwrap();
     assert_eq!(config.providers["work"].base_url, "https://api.example.com");
@@ -589,12 +590,16 @@ fn a_users_configuration_names_providers_and_anchors() {
         config.providers["work"].credential,
         Credential::File("/k".into())
     );
-    assert_eq!(
-        config.anchors["vault"],
-        Anchor::File("/var/log/anchor".into())
-    );
-    let command = Anchor::Command(vec!["logger".into(), "-t".into()]);
-    assert_eq!(config.anchors["log"], command);
+    let vault = Anchor {
+        place: AnchorPlace::File("/var/log/anchor".into()),
+        required: false,
+    };
+    let log = Anchor {
+        place: AnchorPlace::Command(vec!["logger".into(), "-t".into()]),
+        required: true,
+    };
+    assert_eq!(config.anchors["vault"], vault);
+    assert_eq!(config.anchors["log"], log);
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! `symbi audit list`: all runs that the ledger knows.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+use journal::{
+    Depth, LedgerRun, PublicKey, Report, VerifyOptions, journal_path, runs_folder, verify_file,
+};
+use model::Untrusted;
+use serde_json::{Value, json};
+
+use super::verify::exit_of;
+use super::{ledger, own_key, unreadable};
+use crate::anchors;
+use crate::args::Common;
+use crate::exit::{Exit, Failure};
+use crate::open::OpenProject;
+use crate::output::Output;
+use crate::story;
+
+/// One line of the list.
+struct Row {
+    run: LedgerRun,
+    /// `None` for a run whose journal was moved away.
+    report: Option<Report>,
+}
+
+/// Runs the command.
+pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit, Failure> {
+    let open = OpenProject::find(common.project.as_deref())?;
+    let key = own_key(&open)?;
+    let state = open.project.path().join(project::STATE_FOLDER);
+    let ledger = ledger(&open, &key)?.unwrap_or_default();
+    let mut exit = Exit::Done;
+    let mut rows = Vec::new();
+    for run in ledger.runs {
+        let row = row(&open, &state, run, strict)?;
+        exit = exit.worst(
+            row.report
+                .as_ref()
+                .map_or(Exit::Done, |it| exit_of(it, false)),
+        );
+        if !output.is_json() {
+            output.line(&row.text(strict));
+        }
+        rows.push(row);
+    }
+    let strays = if strict {
+        strays(&state, &rows)?
+    } else {
+        Vec::new()
+    };
+    if !strays.is_empty() {
+        exit = exit.worst(Exit::Unconfirmed);
+    }
+    if ledger.fault.is_some() {
+        exit = exit.worst(Exit::Storage);
+    }
+    if output.is_json() {
+        output.value(&json!({
+            "runs": rows.iter().map(Row::value).collect::<Vec<_>>(),
+            "unknown_to_ledger": strays,
+            "ledger_records": ledger.records,
+            "ledger_fault": ledger.fault,
+        }));
+    } else if rows.is_empty() && ledger.fault.is_none() {
+        output.line("no run yet");
+    }
+    for stray in &strays {
+        output.note(&format!("the ledger knows nothing of {stray}"));
+    }
+    if let Some(fault) = &ledger.fault {
+        output.note(&format!("the ledger is not what was signed: {fault}"));
+    }
+    Ok(exit)
+}
+
+fn row(open: &OpenProject, state: &Path, run: LedgerRun, strict: bool) -> Result<Row, Failure> {
+    let path = journal_path(state, run.run);
+    let heads = match (&run.public_key, strict) {
+        (Some(key), true) => anchors::heads(Some(open), &[], run.run, key)?,
+        _ => Vec::new(),
+    };
+    let depth = if strict { Depth::Every } else { Depth::Last };
+    let options = VerifyOptions {
+        public_key: run.public_key.clone(),
+        run: Some(run.run),
+        ledger: Some(run.clone()),
+        anchors: heads,
+        depth,
+    };
+    let report = match verify_file(&path, &options) {
+        Ok(report) => Some(report),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match run.archived {
+            Some(_) => None,
+            None => Some(absent(&run)),
+        },
+        Err(error) => return Err(unreadable(&path, &error)),
+    };
+    Ok(Row { run, report })
+}
+
+fn absent(run: &LedgerRun) -> Report {
+    let key: Option<&PublicKey> = run.public_key.as_ref();
+    Report::absent(run, key)
+}
+
+/// Files beside the journals that belong to no run of the ledger: a run that never started, or
+/// one whose ledger lines are gone.
+fn strays(state: &Path, rows: &[Row]) -> Result<Vec<String>, Failure> {
+    let known: BTreeSet<OsString> = rows
+        .iter()
+        .filter_map(|row| Some(journal_path(state, row.run.run).file_name()?.to_owned()))
+        .collect();
+    let folder = runs_folder(state);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(&folder, &error)),
+    };
+    let mut strays = Vec::new();
+    for entry in entries {
+        let name = entry
+            .map_err(|error| unreadable(&folder, &error))?
+            .file_name();
+        if !known.contains(&name) {
+            strays.push(Untrusted::new(name.to_string_lossy()).escaped());
+        }
+    }
+    strays.sort();
+    Ok(strays)
+}
+
+impl Row {
+    fn verdict(&self) -> &'static str {
+        self.report
+            .as_ref()
+            .map_or("archived", |report| story::verdict_name(report.verdict))
+    }
+
+    fn records(&self) -> u64 {
+        match (&self.report, &self.run.archived) {
+            (Some(report), _) => report.records,
+            (None, Some(archived)) => archived.checkpoint.size,
+            (None, None) => 0,
+        }
+    }
+
+    fn text(&self, strict: bool) -> String {
+        let anchored = match &self.report {
+            Some(report) if strict && report.anchored => ", anchored",
+            Some(_) if strict => ", not anchored",
+            _ => "",
+        };
+        let mut text = format!(
+            "{}  {}  {}{anchored}  {} records",
+            self.run.run,
+            self.run.time,
+            self.verdict(),
+            self.records()
+        );
+        if let Some(fault) = self.report.as_ref().and_then(|it| it.fault.as_ref()) {
+            text.push_str(&format!("; {fault}"));
+        }
+        text
+    }
+
+    fn value(&self) -> Value {
+        let report = self.report.as_ref();
+        json!({
+            "run": self.run.run,
+            "time": self.run.time,
+            "verdict": self.verdict(),
+            "records": self.records(),
+            "anchored": report.map(|it| it.anchored),
+            "fault": report.and_then(|it| it.fault.as_ref()),
+            "archived": self.run.archived,
+            "public_key": self.run.public_key.as_ref().map(PublicKey::vkey),
+        })
+    }
+}

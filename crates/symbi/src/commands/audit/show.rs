@@ -1,0 +1,79 @@
+//! `symbi audit show`: a run, or one call of it, as a story.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use journal::{CallFilter, Depth, Record, read_run};
+use serde_json::json;
+
+use super::subject::{Asked, Subject};
+use super::unreadable;
+use super::verify::{exit_of, print};
+use crate::args::Common;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::story;
+
+/// Runs the command.
+pub(super) fn run(
+    target: &str,
+    call: Option<&str>,
+    common: &Common,
+    output: Output,
+) -> Result<Exit, Failure> {
+    let asked = Asked {
+        target,
+        ..Asked::default()
+    };
+    let subject = Subject::find(&asked, common)?;
+    let report = subject.verify(Depth::Every)?;
+    let file = match File::open(&subject.path) {
+        Ok(file) => file,
+        // Its verdict says that it is gone.
+        Err(_) if report.records == 0 && report.file_bytes == 0 => {
+            print(&report, &subject.path, output);
+            return Ok(exit_of(&report, false));
+        }
+        Err(error) => return Err(unreadable(&subject.path, &error)),
+    };
+    let mut filter = call.map(CallFilter::new);
+    let (mut shown, mut told) = (Vec::new(), 0_u64);
+    for record in read_run(BufReader::new(file), subject.run, subject.key.as_ref()) {
+        match record {
+            Ok(record) => {
+                if !filter.as_mut().is_none_or(|it| it.owns(&record.event)) {
+                    continue;
+                }
+                told += 1;
+                tell(record, &mut shown, output);
+            }
+            Err(error) => {
+                output.note(&format!("the story ends here: {error}"));
+                break;
+            }
+        }
+    }
+    if let (Some(call), 0) = (call, told) {
+        let call = model::Untrusted::new(call).escaped();
+        return Err(
+            Failure::new(Exit::Usage, format!("the run has no call `{call}`"))
+                .help(format!("its calls are in: symbi audit show {target}")),
+        );
+    }
+    if output.is_json() {
+        output.value(&json!({ "report": report, "records": shown }));
+    } else {
+        print(&report, &subject.path, output);
+    }
+    Ok(exit_of(&report, false))
+}
+
+fn tell(record: Record, shown: &mut Vec<Record>, output: Output) {
+    if output.is_json() {
+        shown.push(record);
+    } else {
+        for line in story::lines(&record) {
+            output.line(&line);
+        }
+    }
+}
