@@ -1,6 +1,7 @@
 //! Ctrl-C and a polite kill.
 
 use std::io;
+use std::sync::OnceLock;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -51,18 +52,57 @@ impl Watch {
     }
 }
 
-/// Returns when the user or the system asks for an end (SIGINT, SIGTERM, SIGHUP).
+/// Returns when the user or the system asks for an end (SIGINT, SIGTERM, SIGHUP). A hangup that
+/// was ignored when we were started, as `nohup` does it, stays ignored.
 pub(crate) async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (
+    let keeps_hangup = !hangup_was_ignored();
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
     ) else {
         return std::future::pending().await;
+    };
+    let mut hangup = keeps_hangup
+        .then(|| signal(SignalKind::hangup()).ok())
+        .flatten();
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
     };
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
+        _ = hung_up => {}
+    }
+}
+
+/// Asked once, before we handle any signal ourselves.
+fn hangup_was_ignored() -> bool {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    *IGNORED.get_or_init(|| {
+        std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
+    })
+}
+
+/// Whether bit 0 of `SigIgn` is set: SIGHUP is signal 1 (proc_pid_status(5)).
+fn ignores_hangup(status: &str) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hangup_is_the_first_bit_of_its_mask() {
+        assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup("SigBlk:\t01\nSigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup(""));
     }
 }

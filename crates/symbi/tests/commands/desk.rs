@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 /// Longer than anything takes that works.
@@ -141,11 +142,17 @@ impl Desk {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
+        command.args(arguments);
+        self.equip(&mut command);
+        command
+    }
+
+    /// The user's identity, place and environment.
+    fn equip(&self, command: &mut Command) {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
         command
-            .args(arguments)
             .current_dir(self.home.path())
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -155,7 +162,6 @@ impl Desk {
             .env("XDG_STATE_HOME", self.path("state"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .stdin(Stdio::null());
-        command
     }
 
     /// Runs `symbi` in the home folder.
@@ -166,6 +172,22 @@ impl Desk {
     /// Starts `symbi` and does not wait.
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// The same, as `nohup` starts it.
+    pub(crate) fn start_without_hangup(&self, arguments: &[&str]) -> Child {
+        let symbi = self.command(arguments);
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+            .arg(symbi.get_program())
+            .args(symbi.get_args());
+        self.equip(&mut shell);
+        shell
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -240,10 +262,18 @@ pub(crate) fn until(what: &str, mut wanted: impl FnMut() -> bool) {
     }
 }
 
+pub(crate) fn send(child: &Child, signal: Signal) {
+    rustix::process::kill_process(Pid::from_child(child), signal).unwrap();
+}
+
 /// Asks a running `symbi` to end, as Ctrl-C does, and waits for it.
-pub(crate) fn interrupt(mut child: Child) -> Ended {
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+pub(crate) fn interrupt(child: Child) -> Ended {
+    send(&child, Signal::INT);
+    wait(child)
+}
+
+/// Waits for the end of a `symbi` that was started.
+pub(crate) fn wait(mut child: Child) -> Ended {
     let mut stdout = String::new();
     child
         .stdout

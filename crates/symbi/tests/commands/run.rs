@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use testkit::provider::{ScriptedProvider, Turn};
 
-use crate::desk::{Desk, interrupt, runs, until};
+use crate::desk::{Desk, interrupt, runs, send, until, wait};
 
 /// Asks for `word_count` as often as its task says, over the bridge, and prints the answers.
 const COUNTING: &str = r#"#!/usr/bin/env python3
@@ -284,5 +285,38 @@ fn ctrl_c_before_the_agent_runs_leaves_nothing_either() {
     });
     interrupt(child).expect(1);
     assert!(!runs(&marker));
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_polite_kill_and_a_hangup_end_a_run_like_ctrl_c() {
+    for (number, signal) in [(3, Signal::TERM), (4, Signal::HUP)] {
+        let marker = format!("8640{number}.{}", std::process::id());
+        let desk = command(&format!("[\"sleep\", \"{marker}\"]"));
+        desk.trust();
+        let child = desk.start(&["--project", "project", "run", "plain", "--task", "x"]);
+        until("the agent runs", || runs(&marker));
+        send(&child, signal);
+        wait(child).expect(1);
+        desk.verified_journal();
+        assert!(!runs(&marker));
+        desk.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_run_under_nohup_outlives_a_hangup() {
+    let marker = format!("86405.{}", std::process::id());
+    let desk = command(&format!("[\"sleep\", \"{marker}\"]"));
+    desk.trust();
+    let run = ["--project", "project", "run", "plain", "--task", "x"];
+    let child = desk.start_without_hangup(&run);
+    until("the agent runs", || runs(&marker));
+    send(&child, Signal::HUP);
+    // The journal's end would be there soon after a hangup that counts.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(runs(&marker));
+    interrupt(child).expect(1);
+    desk.verified_journal();
     desk.nothing_is_left();
 }
