@@ -1,15 +1,19 @@
 //! A call's arguments, bound to a contract: checked values, one argv, the declared files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
-use model::{ArgumentName, ArgumentValue, JsonObject, RelativePath, ToolName};
+use model::{ArgumentName, ArgumentValue, Digest, Hasher, JsonObject, RelativePath, ToolName};
 
-use crate::command::TooLong;
-use crate::contract::Contract;
+use crate::backend::{Unserved, Work};
+use crate::command::{Command, Filling, ScanId, TooLong};
+use crate::contract::{ArgumentSpec, Contract};
 use crate::grants::SamePath;
-use crate::kind::Given;
+use crate::kind::{Checked, Given};
 use crate::limits::{ARGV_BYTES_MAX, ARGV_ENTRIES_MAX};
+use crate::network::TargetFault;
+use crate::reach::{NoResolver, Resolver};
 use crate::reader::{listed, quoted, suggestion};
 use crate::value::ValueFault;
 
@@ -24,6 +28,80 @@ pub struct BoundCall {
     pub reads: BTreeMap<String, RelativePath>,
     pub creates: BTreeMap<String, RelativePath>,
     pub clamped: Vec<Clamped>,
+    /// Present arguments whose value only its salted hash may stand for in a record.
+    pub sensitive: BTreeSet<ArgumentName>,
+    /// Arguments whose hidden parts were taken out.
+    pub stripped: BTreeSet<ArgumentName>,
+    /// The argv with `[sensitive]` in place of such values, for whoever shows it.
+    pub shown_argv: Vec<String>,
+    /// The public addresses that a host name had when it was checked: whoever connects for it uses
+    /// these.
+    pub resolved: BTreeMap<ArgumentName, Vec<IpAddr>>,
+}
+
+/// What a record says of one argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordedValue {
+    Plain(ArgumentValue),
+    /// SHA-256 of a purpose, the salt, and the lengths and bytes of name and value.
+    Salted(Digest),
+}
+
+/// What a call is checked against besides the manifest and the project.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// For host names under `block_internal`.
+    pub resolver: &'a dyn Resolver,
+    /// For `{_scan_id}`.
+    pub scan_id: Option<&'a ScanId>,
+}
+
+impl fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("scan_id", &self.scan_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Surroundings<'_> {
+    /// No host is known, and no call has an identity.
+    fn default() -> Self {
+        Self {
+            resolver: &NoResolver,
+            scan_id: None,
+        }
+    }
+}
+
+impl BoundCall {
+    /// The arguments as a record may keep them. `salt` is secret and random, one a run.
+    #[must_use]
+    pub fn recorded(&self, salt: &[u8; 32]) -> BTreeMap<ArgumentName, RecordedValue> {
+        let record = |(name, value): (&ArgumentName, &ArgumentValue)| {
+            let recorded = if self.sensitive.contains(name) {
+                RecordedValue::Salted(salted_digest(salt, name, value))
+            } else {
+                RecordedValue::Plain(value.clone())
+            };
+            (name.clone(), recorded)
+        };
+        self.arguments.iter().map(record).collect()
+    }
+}
+
+/// The hash that stands for a sensitive argument's value, as it prints in argv.
+#[must_use]
+pub fn salted_digest(salt: &[u8; 32], name: &ArgumentName, value: &ArgumentValue) -> Digest {
+    let mut hasher = Hasher::new();
+    hasher.update(b"symbi sensitive argument v1\0");
+    hasher.update(salt);
+    let printed = value.to_string();
+    for part in [name.as_str(), printed.as_str()] {
+        hasher.update(&(part.len() as u64).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finish()
 }
 
 /// A value that the manifest's bounds changed.
@@ -63,6 +141,10 @@ pub enum BindError {
     ArgvTooMany {
         entries_max: usize,
     },
+    /// The manifest's backend or parser is not served yet.
+    Unserved(Unserved),
+    /// The command has `{_scan_id}`, and the caller gave none.
+    NoScanId,
 }
 
 impl fmt::Display for BindError {
@@ -102,6 +184,10 @@ impl fmt::Display for BindError {
                 f,
                 "the arguments make a command of more than the {entries_max} entries allowed"
             ),
+            Self::Unserved(unserved) => unserved.fmt(f),
+            Self::NoScanId => {
+                f.write_str("the command names its call's id, and this call has none")
+            }
         }
     }
 }
@@ -131,24 +217,81 @@ impl From<TooLong> for BindError {
     }
 }
 
+/// The arguments of one call, checked.
+#[derive(Default)]
+struct CheckedArguments {
+    values: BTreeMap<ArgumentName, ArgumentValue>,
+    clamped: Vec<Clamped>,
+    stripped: BTreeSet<ArgumentName>,
+    resolved: BTreeMap<ArgumentName, Vec<IpAddr>>,
+}
+
 impl Contract {
-    /// Checks a call's arguments and renders what the call will run. JSON numbers and booleans and
-    /// their spellings as strings are both accepted.
+    /// Checks a call's arguments and renders what the call will run, where no host name must be
+    /// looked up and the command does not name its call. JSON numbers and booleans and their
+    /// spellings as strings are both accepted.
     ///
     /// # Errors
     /// [`BindError`] for the first argument that does not fit.
     pub fn bind(&self, arguments: &JsonObject) -> Result<BoundCall, BindError> {
+        self.bind_with(arguments, &Surroundings::default())
+    }
+
+    /// The same with what the call's surroundings know.
+    ///
+    /// # Errors
+    /// [`BindError`] for the first argument that does not fit.
+    pub fn bind_with(
+        &self,
+        arguments: &JsonObject,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<BoundCall, BindError> {
+        let command = self.served_command()?;
         self.refuse_undeclared(arguments)?;
-        let (arguments, clamped) = self.check_values(arguments)?;
-        let argv = self.command.render(&arguments)?;
-        let files = self.grants.bind(&arguments)?;
+        if surroundings.scan_id.is_none() && command.names_scan_id() {
+            return Err(BindError::NoScanId);
+        }
+        let checked = self.check_arguments(arguments, surroundings.resolver)?;
+        let sensitive: BTreeSet<ArgumentName> = self
+            .arguments
+            .iter()
+            .filter(|spec| spec.sensitive && checked.values.contains_key(&spec.name))
+            .map(|spec| spec.name.clone())
+            .collect();
+        let filling = Filling {
+            values: &checked.values,
+            scan_id: surroundings.scan_id,
+            hidden: &BTreeSet::new(),
+        };
+        let argv = command.render(filling)?;
+        let shown_argv = if sensitive.is_empty() {
+            argv.clone()
+        } else {
+            let hidden = &sensitive;
+            command.render(Filling { hidden, ..filling })?
+        };
+        let files = self.grants.bind(&checked.values)?;
         Ok(BoundCall {
-            arguments,
+            arguments: checked.values,
             argv,
             reads: files.reads,
             creates: files.creates,
-            clamped,
+            clamped: checked.clamped,
+            sensitive,
+            stripped: checked.stripped,
+            shown_argv,
+            resolved: checked.resolved,
         })
+    }
+
+    fn served_command(&self) -> Result<&Command, BindError> {
+        match (&self.work, self.unserved()) {
+            (_, Some(unserved)) => Err(BindError::Unserved(unserved)),
+            (Work::Command(command), None) => Ok(command),
+            (Work::Mcp(_), None) => Err(BindError::Unserved(Unserved::Mcp)),
+            (Work::Source(_), None) => Err(BindError::Unserved(Unserved::Source)),
+            (Work::Session(_), None) => Err(BindError::Unserved(Unserved::Session)),
+        }
     }
 
     fn refuse_undeclared(&self, arguments: &JsonObject) -> Result<(), BindError> {
@@ -167,47 +310,78 @@ impl Contract {
         }
     }
 
-    fn check_values(
+    /// All values first; a name is looked up only where every value is accepted.
+    fn check_arguments(
         &self,
         arguments: &JsonObject,
-    ) -> Result<(BTreeMap<ArgumentName, ArgumentValue>, Vec<Clamped>), BindError> {
-        let mut values = BTreeMap::new();
-        let mut clamped = Vec::new();
+        resolver: &dyn Resolver,
+    ) -> Result<CheckedArguments, BindError> {
+        let mut all = CheckedArguments::default();
+        let mut targets = Vec::new();
         for spec in &self.arguments {
-            let fault = |fault| BindError::Value {
-                argument: spec.name.clone(),
-                fault,
-            };
-            let Some(json) = arguments.as_map().get(spec.name.as_str()) else {
-                match &spec.default {
-                    Some(default) => {
-                        values.insert(spec.name.clone(), default.clone());
-                    }
-                    None if spec.required => {
-                        return Err(BindError::Missing {
-                            argument: spec.name.clone(),
-                        });
-                    }
-                    None => {}
-                }
+            let Some(checked) = check_argument(spec, arguments)? else {
                 continue;
             };
-            let given = Given::from_json(json).map_err(|found| {
-                fault(ValueFault::Type {
-                    expected: "a single value",
-                    found,
-                })
-            })?;
-            let checked = spec.kind.check(&given).map_err(fault)?;
             if let Some(asked) = checked.clamped {
-                clamped.push(Clamped {
+                all.clamped.push(Clamped {
                     argument: spec.name.clone(),
                     asked,
                     used: checked.value.clone(),
                 });
             }
-            values.insert(spec.name.clone(), checked.value);
+            if checked.stripped {
+                all.stripped.insert(spec.name.clone());
+            }
+            if let Some(target) = checked.target {
+                targets.push((spec, target));
+            }
+            all.values.insert(spec.name.clone(), checked.value);
         }
-        Ok((values, clamped))
+        for (spec, target) in targets {
+            let rules = spec.kind.target_rules();
+            let found = rules.check(&target, self.scope.as_deref(), resolver);
+            let found = found.map_err(|fault: TargetFault| BindError::Value {
+                argument: spec.name.clone(),
+                fault: ValueFault::Target(fault),
+            })?;
+            if let Some(addresses) = found {
+                all.resolved.insert(spec.name.clone(), addresses);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The value that a call gives, or the manifest's default. A default that names a target is looked
+/// at again: what it reaches is the project's and the network's to say.
+fn check_argument(
+    spec: &ArgumentSpec,
+    arguments: &JsonObject,
+) -> Result<Option<Checked>, BindError> {
+    let fault = |fault| BindError::Value {
+        argument: spec.name.clone(),
+        fault,
+    };
+    if let Some(json) = arguments.as_map().get(spec.name.as_str()) {
+        let given = Given::from_json(json).map_err(|found| {
+            fault(ValueFault::Type {
+                expected: "a single value",
+                found,
+            })
+        })?;
+        return spec.kind.check(&given).map(Some).map_err(fault);
+    }
+    match &spec.default {
+        Some(ArgumentValue::Text(text) | ArgumentValue::IpAddress(text))
+            if spec.kind.target_rules().any() =>
+        {
+            let given = Given::Text(text);
+            spec.kind.check(&given).map(Some).map_err(fault)
+        }
+        Some(default) => Ok(Some(Checked::plain(default.clone()))),
+        None if spec.required => Err(BindError::Missing {
+            argument: spec.name.clone(),
+        }),
+        None => Ok(None),
     }
 }

@@ -1,14 +1,54 @@
 //! A tool's command: entries that are fixed before any value exists. A value fills its place inside
 //! one entry and is never split.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use model::{ArgumentName, ArgumentValue};
 
 use crate::condition::Condition;
-use crate::limits::{ARGV_BYTES_MAX, ARGV_ENTRIES_MAX};
+use crate::limits::{ARGV_BYTES_MAX, ARGV_ENTRIES_MAX, SCAN_ID_BYTES_MAX};
 
-type Values = BTreeMap<ArgumentName, ArgumentValue>;
+pub(crate) type Values = BTreeMap<ArgumentName, ArgumentValue>;
+
+/// A call's identity as its command can name it with `{_scan_id}`: 1 to 64 of `A-Za-z0-9_-`, not
+/// beginning with a hyphen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanId(String);
+
+/// The text is no [`ScanId`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanIdError;
+
+impl fmt::Display for ScanIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a scan id has 1 to {SCAN_ID_BYTES_MAX} of A-Z, a-z, 0-9, `_` and `-`, and no hyphen first"
+        )
+    }
+}
+
+impl std::error::Error for ScanIdError {}
+
+impl ScanId {
+    /// # Errors
+    /// [`ScanIdError`] for any other text.
+    pub fn new(text: impl Into<String>) -> Result<Self, ScanIdError> {
+        let text = text.into();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        let fits = (1..=SCAN_ID_BYTES_MAX).contains(&text.len());
+        if fits && !text.starts_with('-') && text.bytes().all(plain) {
+            return Ok(Self(text));
+        }
+        Err(ScanIdError)
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// `[command]`.
 #[derive(Debug, Clone)]
@@ -43,6 +83,17 @@ pub(crate) struct Entry(pub(crate) Vec<Part>);
 pub(crate) enum Part {
     Literal(String),
     Argument(ArgumentName),
+    /// `{_scan_id}`.
+    ScanId,
+}
+
+/// What fills the places of a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling<'a> {
+    pub(crate) values: &'a Values,
+    pub(crate) scan_id: Option<&'a ScanId>,
+    /// Arguments that print as `[sensitive]`.
+    pub(crate) hidden: &'a BTreeSet<ArgumentName>,
 }
 
 /// The rendered command would pass a limit.
@@ -57,15 +108,25 @@ impl Command {
         &self.program
     }
 
+    /// Whether a call must have a [`ScanId`].
+    pub(crate) fn names_scan_id(&self) -> bool {
+        let names = |entry: &Entry| entry.0.contains(&Part::ScanId);
+        self.elements.iter().any(|element| match element {
+            Element::Entry(entry) => names(entry),
+            Element::Flags { .. } => false,
+            Element::Conditional { entries, .. } => entries.iter().any(names),
+        })
+    }
+
     /// The argv for checked values. An absent argument renders as nothing and keeps its entry.
-    pub(crate) fn render(&self, values: &Values) -> Result<Vec<String>, TooLong> {
+    pub(crate) fn render(&self, filling: Filling<'_>) -> Result<Vec<String>, TooLong> {
         let mut argv = Argv::default();
         argv.push(self.program.clone())?;
         for element in &self.elements {
             match element {
-                Element::Entry(entry) => argv.push(entry.render(values)?)?,
+                Element::Entry(entry) => argv.push(entry.render(filling)?)?,
                 Element::Flags { argument, entries } => {
-                    let Some(ArgumentValue::Text(value)) = values.get(argument) else {
+                    let Some(ArgumentValue::Text(value)) = filling.values.get(argument) else {
                         continue;
                     };
                     for entry in entries.get(value).into_iter().flatten() {
@@ -73,9 +134,9 @@ impl Command {
                     }
                 }
                 Element::Conditional { when, entries } => {
-                    if when.holds(values) {
+                    if when.holds(filling.values) {
                         for entry in entries {
-                            argv.push(entry.render(values)?)?;
+                            argv.push(entry.render(filling)?)?;
                         }
                     }
                 }
@@ -86,17 +147,20 @@ impl Command {
 }
 
 impl Entry {
-    fn render(&self, values: &Values) -> Result<String, TooLong> {
+    fn render(&self, filling: Filling<'_>) -> Result<String, TooLong> {
         use std::fmt::Write as _;
         let mut text = String::new();
         for part in &self.0 {
             match part {
                 Part::Literal(literal) => text.push_str(literal),
-                Part::Argument(name) => {
-                    if let Some(value) = values.get(name) {
+                Part::Argument(name) => match filling.values.get(name) {
+                    Some(_) if filling.hidden.contains(name) => text.push_str("[sensitive]"),
+                    Some(value) => {
                         let _ = write!(text, "{value}");
                     }
-                }
+                    None => {}
+                },
+                Part::ScanId => text.push_str(filling.scan_id.map_or("", ScanId::as_str)),
             }
             if text.len() >= ARGV_BYTES_MAX {
                 return Err(TooLong::Bytes);
@@ -124,5 +188,26 @@ impl Argv {
         }
         self.entries.push(entry);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_id_is_one_plain_word_within_its_limit() {
+        assert!(ScanId::new("a".repeat(SCAN_ID_BYTES_MAX)).is_ok());
+        assert!(ScanId::new("0192-aB_1").is_ok());
+        for bad in [
+            "",
+            "-a",
+            "a b",
+            "a/b",
+            "\u{e4}",
+            &"a".repeat(SCAN_ID_BYTES_MAX + 1),
+        ] {
+            assert_eq!(ScanId::new(bad), Err(ScanIdError), "{bad}");
+        }
     }
 }

@@ -1,13 +1,19 @@
 //! A tool's contract: what its manifest promises and permits, after every check.
 
+use std::sync::Arc;
+
 use model::{
     ArgumentName, ArgumentValue, CreateMode, Digest, OutputFormat, RiskTier, SourceErrors, ToolName,
 };
+use serde_json::Value;
 
-use crate::command::Command;
+use crate::backend::{Backend, Unserved, Work};
 use crate::grants::{FileArgument, Grants};
 use crate::kind::Kind;
 use crate::limits::TIMEOUT_SECONDS_DEFAULT;
+use crate::output::{Output, ResultFault};
+use crate::rules::ProjectRules;
+use crate::scope::Scope;
 
 /// One tool, as its manifest says. Made by [`Contract::parse`] only.
 #[derive(Debug, Clone)]
@@ -23,9 +29,34 @@ pub struct Contract {
     pub(crate) limits: ToolLimits,
     /// By position, then by name.
     pub(crate) arguments: Vec<ArgumentSpec>,
-    pub(crate) command: Command,
+    pub(crate) work: Work,
     pub(crate) grants: Grants,
     pub(crate) output: Output,
+    pub(crate) evidence: Option<Evidence>,
+    /// The project's.
+    pub(crate) scope: Option<Arc<Scope>>,
+}
+
+/// `[tool.evidence]`: whether the whole output is kept beside the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    pub(crate) capture: bool,
+    pub(crate) folder: Option<String>,
+}
+
+impl Evidence {
+    /// Whether to keep it.
+    #[must_use]
+    pub const fn capture(&self) -> bool {
+        self.capture
+    }
+
+    /// What `output_dir` says below the evidence folder: a relative path in which `{scan_id}` stands
+    /// for the call.
+    #[must_use]
+    pub fn folder(&self) -> Option<&str> {
+        self.folder.as_deref()
+    }
 }
 
 /// `[tool.cedar]`.
@@ -34,13 +65,6 @@ pub(crate) struct CedarNames {
     pub(crate) action_type: String,
     pub(crate) action_id: String,
     pub(crate) resource_type: Option<String>,
-}
-
-/// `[output]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Output {
-    pub(crate) format: OutputFormat,
-    pub(crate) max_bytes: Option<u64>,
 }
 
 /// `[tool.limits]`: bounds below the tier's own. A bound above it changes nothing.
@@ -74,6 +98,8 @@ pub struct ArgumentSpec {
     pub(crate) required: bool,
     pub(crate) default: Option<ArgumentValue>,
     pub(crate) position: Option<u64>,
+    pub(crate) sensitive: bool,
+    pub(crate) feeds_decision: bool,
 }
 
 impl ArgumentSpec {
@@ -104,6 +130,24 @@ impl ArgumentSpec {
     pub const fn always_present(&self) -> bool {
         self.required || self.default.is_some()
     }
+
+    /// Whether its value is recorded as a salted hash only.
+    #[must_use]
+    pub const fn sensitive(&self) -> bool {
+        self.sensitive
+    }
+
+    /// Whether somebody decides by its value.
+    #[must_use]
+    pub const fn feeds_decision(&self) -> bool {
+        self.feeds_decision
+    }
+
+    /// Whether its value is whatever an agent writes, within hygiene.
+    #[must_use]
+    pub const fn is_free_text(&self) -> bool {
+        self.kind.is_free_text()
+    }
 }
 
 impl Contract {
@@ -113,7 +157,15 @@ impl Contract {
     /// # Errors
     /// Every fault that was found, with place, text and help. A fault of the syntax hides others.
     pub fn parse(file: &str, text: &str) -> Result<Self, SourceErrors> {
-        crate::manifest::parse(file, text)
+        Self::parse_with(file, text, &ProjectRules::default())
+    }
+
+    /// The same with the project's custom types and scope.
+    ///
+    /// # Errors
+    /// As [`Contract::parse`].
+    pub fn parse_with(file: &str, text: &str, rules: &ProjectRules) -> Result<Self, SourceErrors> {
+        crate::manifest::parse(file, text, rules)
     }
 
     #[must_use]
@@ -158,15 +210,70 @@ impl Contract {
             .saturating_mul(1000)
     }
 
-    /// `argv[0]`: a program's name, or its absolute path in the worker.
+    /// Who answers a call.
+    #[must_use]
+    pub const fn backend(&self) -> Backend<'_> {
+        match &self.work {
+            Work::Command(_) => Backend::Command,
+            Work::Mcp(mcp) => Backend::Mcp(mcp),
+            Work::Source(query) => Backend::Source(*query),
+            Work::Session(session) => Backend::Session(session),
+        }
+    }
+
+    /// What the manifest asks for and nothing serves yet: a call is refused with it.
+    #[must_use]
+    pub const fn unserved(&self) -> Option<Unserved> {
+        match &self.work {
+            Work::Command(_) if self.output.custom_parser.is_some() => Some(Unserved::CustomParser),
+            Work::Command(_) => None,
+            Work::Mcp(_) => Some(Unserved::Mcp),
+            Work::Source(_) => Some(Unserved::Source),
+            Work::Session(_) => Some(Unserved::Session),
+        }
+    }
+
+    /// `argv[0]`: a program's name, or its absolute path in the worker. Empty for a backend that
+    /// starts none; [`Contract::bind`] refuses those.
     #[must_use]
     pub fn program(&self) -> &str {
-        self.command.program()
+        match &self.work {
+            Work::Command(command) => command.program(),
+            Work::Session(session) => session.startup.program(),
+            Work::Mcp(_) | Work::Source(_) => "",
+        }
     }
 
     #[must_use]
     pub const fn output_format(&self) -> OutputFormat {
         self.output.format
+    }
+
+    /// The program of `parser = "custom:…"`: an absolute path in a worker of its own.
+    #[must_use]
+    pub fn custom_parser(&self) -> Option<&str> {
+        self.output.custom_parser.as_deref()
+    }
+
+    /// `[output.schema]`.
+    #[must_use]
+    pub fn output_schema(&self) -> Option<&Value> {
+        self.output.schema.as_ref().map(|schema| &schema.value)
+    }
+
+    /// A whole stdout as the result that the manifest promises: read by its format, checked against
+    /// its schema.
+    ///
+    /// # Errors
+    /// [`ResultFault`] where it is not.
+    pub fn result(&self, stdout: &[u8]) -> Result<Value, ResultFault> {
+        self.output.result(stdout)
+    }
+
+    /// `[tool.evidence]`.
+    #[must_use]
+    pub const fn evidence(&self) -> Option<&Evidence> {
+        self.evidence.as_ref()
     }
 
     /// How many bytes of the output are shown, where the manifest shortens it. The output itself

@@ -5,6 +5,7 @@ use model::{ArgumentValue, JsonObject, RiskTier, ToolName};
 use serde::Serialize;
 use serde_json::{Map, Number, Value, json};
 
+use crate::backend::Work;
 use crate::contract::{ArgumentSpec, Contract};
 use crate::kind::{Bounds, Kind, TextRules};
 
@@ -45,8 +46,20 @@ impl Contract {
             name: self.name.clone(),
             description: self.description.clone(),
             input_schema: JsonObject::from_map(schema),
-            read_only_hint: self.grants.create.is_empty() && !risky,
+            read_only_hint: self.creates_nothing() && !risky,
             destructive_hint: risky,
+        }
+    }
+}
+
+impl Contract {
+    /// Whether no call can change anything, as far as this program sees: an upstream server and a
+    /// session can always.
+    fn creates_nothing(&self) -> bool {
+        match self.work {
+            Work::Command(_) => self.grants.create.is_empty(),
+            Work::Source(_) => true,
+            Work::Mcp(_) | Work::Session(_) => false,
         }
     }
 }
@@ -80,7 +93,19 @@ fn property(argument: &ArgumentSpec) -> Map<String, Value> {
             describe_text(rules, &mut schema);
             notes.push("A relative path.".into());
         }
-        Kind::LiteralText { .. } => string(&mut schema),
+        Kind::CredentialFile(rules) => {
+            describe_text(rules, &mut schema);
+            notes.push("A relative path of a file with credentials.".into());
+        }
+        Kind::LiteralText { .. } | Kind::AgentSummary { .. } => string(&mut schema),
+        Kind::MsfOption => {
+            string(&mut schema);
+            notes.push("One option like `set RPORT 445`.".into());
+        }
+        Kind::ScopeTarget(_) => {
+            string(&mut schema);
+            notes.push("An address, network or host name inside the project's scope.".into());
+        }
         Kind::Duration { bounds } => {
             string(&mut schema);
             notes.push("A duration like `90s`, `5m` or `1h30m`.".into());
@@ -88,11 +113,11 @@ fn property(argument: &ArgumentSpec) -> Map<String, Value> {
             notes.extend(seconds);
             notes.extend(bounds.max.map(|max| format!("At most {max} s.")));
         }
-        Kind::IpAddress { .. } => {
+        Kind::IpAddress(_) => {
             string(&mut schema);
             notes.push("An IPv4 or IPv6 address.".into());
         }
-        Kind::Cidr { .. } => {
+        Kind::Cidr(_) => {
             string(&mut schema);
             notes.push("A network like `10.0.1.0/24`.".into());
         }

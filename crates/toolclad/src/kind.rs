@@ -6,10 +6,11 @@ use serde_json::Value;
 use crate::contract::PolicyType;
 use crate::hygiene::{self, Allowance, CharacterClass};
 use crate::limits::{LITERAL_TEXT_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::network::{self, TargetFault};
+use crate::network::{self, Target, TargetFault};
 use crate::pattern::Pattern;
-use crate::url;
+use crate::reach::TargetRules;
 use crate::value::ValueFault;
+use crate::{msf, summary, url};
 
 /// A value as a call or a manifest's `default` spells it.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,13 +49,34 @@ pub(crate) struct Checked {
     pub(crate) value: ArgumentValue,
     /// The value that was asked for, where `clamp` changed it.
     pub(crate) clamped: Option<ArgumentValue>,
+    /// What the value reaches.
+    pub(crate) target: Option<Target>,
+    /// Hidden parts were taken out.
+    pub(crate) stripped: bool,
 }
 
 impl Checked {
-    const fn plain(value: ArgumentValue) -> Self {
+    pub(crate) const fn plain(value: ArgumentValue) -> Self {
         Self {
             value,
             clamped: None,
+            target: None,
+            stripped: false,
+        }
+    }
+
+    fn bounded(asked: ArgumentValue, used: ArgumentValue) -> Self {
+        let changed = asked != used;
+        Self {
+            clamped: changed.then_some(asked),
+            ..Self::plain(used)
+        }
+    }
+
+    fn reaching(value: ArgumentValue, target: impl Into<Option<Target>>) -> Self {
+        Self {
+            target: target.into(),
+            ..Self::plain(value)
         }
     }
 }
@@ -114,15 +136,21 @@ pub(crate) enum Kind {
     Duration {
         bounds: Bounds<i64>,
     },
-    IpAddress {
-        block_internal: bool,
-    },
-    Cidr {
-        block_internal: bool,
-    },
+    IpAddress(TargetRules),
+    Cidr(TargetRules),
     Url {
         schemes: Vec<String>,
-        block_internal: bool,
+        rules: TargetRules,
+    },
+    /// An address, a network or a host name, always inside the scope.
+    ScopeTarget(TargetRules),
+    /// A path that must be a granted input.
+    CredentialFile(TextRules),
+    /// One `set KEY VALUE`.
+    MsfOption,
+    /// Free text, reduced to what can be seen.
+    AgentSummary {
+        leading_dash: bool,
     },
 }
 
@@ -133,10 +161,14 @@ impl Kind {
             Self::Text(_)
             | Self::Enum { .. }
             | Self::Path(_)
+            | Self::CredentialFile(_)
             | Self::LiteralText { .. }
-            | Self::Url { .. } => PolicyType::Text,
+            | Self::Url { .. }
+            | Self::ScopeTarget(_)
+            | Self::MsfOption
+            | Self::AgentSummary { .. } => PolicyType::Text,
             Self::Integer { .. } | Self::Duration { .. } => PolicyType::Integer,
-            Self::IpAddress { .. } | Self::Cidr { .. } => PolicyType::IpAddress,
+            Self::IpAddress(_) | Self::Cidr(_) => PolicyType::IpAddress,
             Self::Number { .. } => PolicyType::Decimal,
             Self::Boolean => PolicyType::Boolean,
         }
@@ -145,10 +177,50 @@ impl Kind {
     /// Whether a value can contain a space. Literal text can contain anything, and says so.
     pub(crate) fn accepts_spaces(&self) -> bool {
         match self {
-            Self::Text(rules) | Self::Path(rules) => rules.allowance.space,
+            Self::Text(rules) | Self::Path(rules) | Self::CredentialFile(rules) => {
+                rules.allowance.space
+            }
             Self::Enum { allowed } => allowed.iter().any(|value| value.contains(' ')),
-            Self::LiteralText { .. } => true,
+            Self::LiteralText { .. } | Self::MsfOption | Self::AgentSummary { .. } => true,
             _ => false,
+        }
+    }
+
+    /// Whether the values are whatever somebody writes, within hygiene.
+    pub(crate) const fn is_free_text(&self) -> bool {
+        match self {
+            Self::Text(rules) => rules.pattern.is_none(),
+            Self::LiteralText { .. } | Self::MsfOption | Self::AgentSummary { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What the type demands of the target that a value names.
+    pub(crate) const fn target_rules(&self) -> TargetRules {
+        match self {
+            Self::IpAddress(rules)
+            | Self::Cidr(rules)
+            | Self::ScopeTarget(rules)
+            | Self::Url { rules, .. } => *rules,
+            Self::MsfOption => TargetRules {
+                scope_check: true,
+                block_internal: false,
+            },
+            _ => TargetRules {
+                scope_check: false,
+                block_internal: false,
+            },
+        }
+    }
+
+    /// The same, where a manifest can say it.
+    pub(crate) const fn target_rules_mut(&mut self) -> Option<&mut TargetRules> {
+        match self {
+            Self::IpAddress(rules)
+            | Self::Cidr(rules)
+            | Self::ScopeTarget(rules)
+            | Self::Url { rules, .. } => Some(rules),
+            _ => None,
         }
     }
 
@@ -160,7 +232,7 @@ impl Kind {
             Self::Number { bounds, allowance } => check_number(given, bounds, *allowance),
             Self::Boolean => check_boolean(given),
             Self::Enum { allowed } => check_enum(given, allowed),
-            Self::Path(rules) => check_text(given, |text| {
+            Self::Path(rules) | Self::CredentialFile(rules) => check_text(given, |text| {
                 rules.check(text)?;
                 RelativePath::new(text).map(drop).map_err(ValueFault::Path)
             }),
@@ -168,20 +240,26 @@ impl Kind {
                 check_text(given, |text| check_literal_text(text, *leading_dash))
             }
             Self::Duration { bounds } => check_duration(given, bounds),
-            Self::IpAddress { block_internal } => {
-                check_target(given, |text| network::check_address(text, *block_internal))
-            }
-            Self::Cidr { block_internal } => {
-                check_target(given, |text| network::check_network(text, *block_internal))
-            }
-            Self::Url {
-                schemes,
-                block_internal,
-            } => check_text(given, |text| {
-                bounded(text, VALUE_BYTES_MAX)?;
-                hygiene::check(text, URL_ALLOWANCE)?;
-                url::check_url(text, schemes, *block_internal).map_err(ValueFault::Target)
+            Self::IpAddress(rules) => check_address(given, |text| {
+                network::check_address(text, rules.block_internal)
             }),
+            Self::Cidr(rules) => check_address(given, |text| {
+                network::check_network(text, rules.block_internal)
+            }),
+            Self::Url { schemes, rules } => check_target(given, |text| {
+                hygiene::check(text, URL_ALLOWANCE)?;
+                url::check_url(text, schemes, rules.block_internal)
+                    .map(Some)
+                    .map_err(ValueFault::Target)
+            }),
+            Self::ScopeTarget(rules) => check_target(given, |text| {
+                hygiene::check(text, Allowance::default())?;
+                network::check_target(text, rules.block_internal)
+                    .map(Some)
+                    .map_err(ValueFault::Target)
+            }),
+            Self::MsfOption => check_target(given, msf::check),
+            Self::AgentSummary { leading_dash } => check_summary(given, *leading_dash),
         }
     }
 }
@@ -225,15 +303,51 @@ fn check_text(
     Ok(Checked::plain(ArgumentValue::Text(text.to_owned())))
 }
 
+/// A text that names what it reaches.
 fn check_target(
     given: &Given<'_>,
-    check: impl FnOnce(&str) -> Result<(), TargetFault>,
+    check: impl FnOnce(&str) -> Result<Option<Target>, ValueFault>,
+) -> Result<Checked, ValueFault> {
+    let text = text_of(given, "a string")?;
+    bounded(text, VALUE_BYTES_MAX)?;
+    let target = check(text)?;
+    Ok(Checked::reaching(
+        ArgumentValue::Text(text.to_owned()),
+        target,
+    ))
+}
+
+fn check_address(
+    given: &Given<'_>,
+    check: impl FnOnce(&str) -> Result<Target, TargetFault>,
 ) -> Result<Checked, ValueFault> {
     let text = text_of(given, "a string")?;
     bounded(text, VALUE_BYTES_MAX)?;
     hygiene::check(text, Allowance::default())?;
-    check(text).map_err(ValueFault::Target)?;
-    Ok(Checked::plain(ArgumentValue::IpAddress(text.to_owned())))
+    let target = check(text).map_err(ValueFault::Target)?;
+    Ok(Checked::reaching(
+        ArgumentValue::IpAddress(text.to_owned()),
+        target,
+    ))
+}
+
+fn check_summary(given: &Given<'_>, leading_dash: bool) -> Result<Checked, ValueFault> {
+    let text = text_of(given, "a string")?;
+    bounded(text, LITERAL_TEXT_BYTES_MAX)?;
+    let shown = summary::visible(text).ok_or(ValueFault::Syntax {
+        expected: "text without markup inside markup",
+    })?;
+    if shown.trim().is_empty() {
+        return Err(ValueFault::Syntax {
+            expected: "text that can be seen",
+        });
+    }
+    check_literal_text(&shown, leading_dash)?;
+    let stripped = shown != text;
+    Ok(Checked {
+        stripped,
+        ..Checked::plain(ArgumentValue::Text(shown))
+    })
 }
 
 fn check_literal_text(text: &str, leading_dash: bool) -> Result<(), ValueFault> {
@@ -259,10 +373,10 @@ fn check_duration(given: &Given<'_>, bounds: &Bounds<i64>) -> Result<Checked, Va
     let text = digits_of(given, EXPECTED, Allowance::default())?;
     let seconds = duration_seconds(text).ok_or(ValueFault::Syntax { expected: EXPECTED })?;
     let used = bounds.apply(seconds)?;
-    Ok(Checked {
-        value: ArgumentValue::Integer(used),
-        clamped: (used != seconds).then_some(ArgumentValue::Integer(seconds)),
-    })
+    Ok(Checked::bounded(
+        ArgumentValue::Integer(seconds),
+        ArgumentValue::Integer(used),
+    ))
 }
 
 fn duration_seconds(text: &str) -> Option<i64> {
@@ -339,10 +453,10 @@ fn check_integer(
         });
     }
     let used = bounds.apply(asked)?;
-    Ok(Checked {
-        value: ArgumentValue::Integer(used),
-        clamped: (used != asked).then_some(ArgumentValue::Integer(asked)),
-    })
+    Ok(Checked::bounded(
+        ArgumentValue::Integer(asked),
+        ArgumentValue::Integer(used),
+    ))
 }
 
 fn check_number(
@@ -353,10 +467,10 @@ fn check_number(
     let text = digits_of(given, "a number", allowance)?;
     let asked: Decimal = text.parse().map_err(ValueFault::Number)?;
     let used = bounds.apply(asked)?;
-    Ok(Checked {
-        value: ArgumentValue::Decimal(used),
-        clamped: (used != asked).then_some(ArgumentValue::Decimal(asked)),
-    })
+    Ok(Checked::bounded(
+        ArgumentValue::Decimal(asked),
+        ArgumentValue::Decimal(used),
+    ))
 }
 
 fn check_boolean(given: &Given<'_>) -> Result<Checked, ValueFault> {

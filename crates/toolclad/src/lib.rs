@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
+mod backend;
 mod bind;
 mod command;
 mod condition;
@@ -15,19 +17,35 @@ mod hygiene;
 mod kind;
 pub mod limits;
 mod manifest;
+mod msf;
 mod network;
+mod output;
 mod pattern;
+mod reach;
 mod reader;
+mod rules;
+mod scope;
 mod set;
+mod starter;
+mod summary;
 mod template;
 mod url;
 mod value;
 
-pub use bind::{BindError, BoundCall, Clamped};
-pub use contract::{ArgumentSpec, Contract, PolicyType, ToolLimits};
+pub use advice::Advice;
+pub use backend::{Backend, McpBackend, SessionBackend, SessionCommand, SessionLimits};
+pub use backend::{SourceQuery, Unserved};
+pub use bind::{BindError, BoundCall, Clamped, RecordedValue, Surroundings, salted_digest};
+pub use command::{ScanId, ScanIdError};
+pub use contract::{ArgumentSpec, Contract, Evidence, PolicyType, ToolLimits};
 pub use definition::ToolDefinition;
 pub use grants::FileArgument;
 pub use hygiene::CharacterClass;
 pub use network::TargetFault;
+pub use output::ResultFault;
+pub use reach::{NoResolver, Resolver};
+pub use rules::ProjectRules;
+pub use scope::Scope;
 pub use set::ContractSet;
+pub use starter::starter_manifest;
 pub use value::ValueFault;

@@ -48,6 +48,28 @@ pub const TIMEOUT_SECONDS_DEFAULT: u64 = 30;
 pub const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 /// Highest bound that `[tool.limits]` and `[output]` may name; they only tighten.
 pub const LIMIT_VALUE_MAX: u64 = 1 << 40;
+/// Largest `scope.toml`, in bytes.
+pub const SCOPE_BYTES_MAX: usize = 1 << 20;
+/// Most entries of a scope, allowed and excluded together.
+pub const SCOPE_ENTRIES_MAX: usize = 4096;
+/// Most addresses of one host name.
+pub const ADDRESSES_MAX: usize = 64;
+/// Largest `toolclad.toml`, in bytes.
+pub const TYPES_BYTES_MAX: usize = 1 << 20;
+/// Most custom types.
+pub const TYPES_MAX: usize = 256;
+/// Longest chain of custom types.
+pub const TYPE_CHAIN_MAX: usize = 16;
+/// Longest identity of one call in its own command, in bytes.
+pub const SCAN_ID_BYTES_MAX: usize = 64;
+/// Most commands of a session or browser manifest.
+pub const SESSION_COMMANDS_MAX: usize = 64;
+/// Most interactions of a session.
+pub const INTERACTIONS_MAX: u64 = 100_000;
+/// Longest wait for one interaction's output, in milliseconds.
+pub const OUTPUT_WAIT_MS_MAX: u64 = 600_000;
+/// Most faults of an output against its schema that are told.
+pub const SCHEMA_FAULTS_MAX: usize = 8;
 
 const _: () = assert!(VALUE_BYTES_MAX <= LITERAL_TEXT_BYTES_MAX);
 const _: () = assert!(LITERAL_TEXT_BYTES_MAX < ARGV_BYTES_MAX);

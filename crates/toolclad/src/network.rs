@@ -5,12 +5,22 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
-/// Addresses `network` with `prefix` leading bits fixed.
+/// Addresses with the leading `prefix` bits of `address`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Network {
     address: IpAddr,
     prefix: u8,
+}
+
+/// What a value reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// One address too.
+    Network(Network),
+    /// Lower-case ASCII.
+    Host(String),
 }
 
 /// Why a target is not accepted.
@@ -36,8 +46,20 @@ pub enum TargetFault {
     NotHost {
         reason: &'static str,
     },
-    /// `block_internal` needs the addresses of a host name, which nobody can give here.
+    /// `block_internal` needs the addresses of a host name, and they are not known.
     Unresolved,
+    /// One address of a host name is not public.
+    ResolvesTo {
+        address: IpAddr,
+        what: &'static str,
+    },
+    /// The project has no scope, and the argument demands one.
+    NoScope,
+    OutOfScope,
+    /// It touches an exclusion of the scope.
+    Excluded {
+        exclusion: String,
+    },
     Url {
         reason: &'static str,
     },
@@ -66,9 +88,20 @@ impl fmt::Display for TargetFault {
             }
             Self::NotHost { reason } => write!(f, "has no valid host: {reason}"),
             Self::Unresolved => f.write_str(
-                "names a host that cannot be shown to be public, and `block_internal` is set: \
-                 give an address",
+                "names a host whose addresses are not known, and `block_internal` demands public \
+                 ones: give an address",
             ),
+            Self::ResolvesTo { address, what } => write!(
+                f,
+                "names a host with the address {address}, which is one of the {what}"
+            ),
+            Self::NoScope => f.write_str(
+                "is checked against the project's scope, and there is none: write `scope/scope.toml`",
+            ),
+            Self::OutOfScope => f.write_str("is outside the project's scope"),
+            Self::Excluded { exclusion } => {
+                write!(f, "touches `{exclusion}`, which the project's scope excludes")
+            }
             Self::Url { reason } => write!(f, "is not an accepted URL: {reason}"),
             Self::Scheme { allowed } => {
                 write!(
@@ -124,8 +157,14 @@ const INTERNAL: [(&str, u8, &str); 28] = [
     ("ff00::", 8, "multicast addresses"),
 ];
 
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
 impl Network {
-    const fn single(address: IpAddr) -> Self {
+    pub(crate) const fn single(address: IpAddr) -> Self {
         let prefix = match address {
             IpAddr::V4(_) => 32,
             IpAddr::V6(_) => 128,
@@ -141,10 +180,29 @@ impl Network {
         }
     }
 
-    fn overlaps(self, other: Self) -> bool {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
         let prefix = self.prefix.min(other.prefix);
         self.address.is_ipv4() == other.address.is_ipv4()
             && (self.bits() ^ other.bits()) & mask(prefix) == 0
+    }
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.prefix <= other.prefix && self.overlaps(other)
+    }
+
+    /// Its two halves; `None` for one address.
+    pub(crate) fn halves(self) -> Option<[Self; 2]> {
+        let prefix = self.prefix + 1;
+        if prefix > Self::single(self.address).prefix {
+            return None;
+        }
+        let upper = self.bits() | (1 << (128 - u32::from(prefix)));
+        let upper = match self.address {
+            IpAddr::V4(_) => Ipv4Addr::from_bits(u32::try_from(upper >> 96).ok()?).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(upper).into(),
+        };
+        let half = |address| Self { address, prefix };
+        Some([half(self.address), half(upper)])
     }
 }
 
@@ -155,24 +213,42 @@ const fn mask(prefix: u8) -> u128 {
     }
 }
 
+type Ranges = Vec<(Network, &'static str)>;
+
+static NEVER_RANGES: LazyLock<Ranges> = LazyLock::new(|| ranges(&NEVER));
+static INTERNAL_RANGES: LazyLock<Ranges> = LazyLock::new(|| ranges(&INTERNAL));
+
+fn ranges(written: &[(&str, u8, &'static str)]) -> Ranges {
+    let read = |(address, prefix, what): &(&str, u8, &'static str)| {
+        let address = address.parse().ok()?;
+        let prefix = *prefix;
+        Some((Network { address, prefix }, *what))
+    };
+    written.iter().filter_map(read).collect()
+}
+
+fn within(ranges: &Ranges, network: Network) -> Option<&'static str> {
+    let touched = ranges.iter().find(|(range, _)| range.overlaps(network));
+    touched.map(|(_, what)| *what)
+}
+
 /// Refuses what overlaps a forbidden range.
 fn check_reach(network: Network, block_internal: bool) -> Result<(), TargetFault> {
-    let within = |ranges: &[(&str, u8, &'static str)]| {
-        ranges.iter().find_map(|(address, prefix, what)| {
-            let address = address.parse().ok()?;
-            let range = Network {
-                address,
-                prefix: *prefix,
-            };
-            range.overlaps(network).then_some(*what)
-        })
-    };
-    if let Some(what) = within(&NEVER) {
+    if let Some(what) = within(&NEVER_RANGES, network) {
         return Err(TargetFault::NeverReachable { what });
     }
-    match within(&INTERNAL) {
+    match within(&INTERNAL_RANGES, network) {
         Some(what) if block_internal => Err(TargetFault::Internal { what }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses an address, found behind a host name, that is not public.
+pub(crate) fn check_public(address: IpAddr) -> Result<(), TargetFault> {
+    let single = Network::single(address);
+    match within(&NEVER_RANGES, single).or_else(|| within(&INTERNAL_RANGES, single)) {
+        Some(what) => Err(TargetFault::ResolvesTo { address, what }),
+        None => Ok(()),
     }
 }
 
@@ -197,17 +273,50 @@ fn is_ipv4_compatible(address: Ipv6Addr) -> bool {
 }
 
 /// One address in its one spelling.
-pub(crate) fn check_address(text: &str, block_internal: bool) -> Result<(), TargetFault> {
-    check_reach(Network::single(parse_address(text)?), block_internal)
+pub(crate) fn check_address(text: &str, block_internal: bool) -> Result<Target, TargetFault> {
+    let network = Network::single(parse_address(text)?);
+    check_reach(network, block_internal)?;
+    Ok(Target::Network(network))
 }
 
 /// A network in its one spelling, all of it outside the forbidden ranges.
-pub(crate) fn check_network(text: &str, block_internal: bool) -> Result<(), TargetFault> {
+pub(crate) fn check_network(text: &str, block_internal: bool) -> Result<Target, TargetFault> {
+    let network = parse_network(text)?;
+    check_reach(network, block_internal)?;
+    Ok(Target::Network(network))
+}
+
+/// An address, a network or a host name.
+pub(crate) fn check_target(text: &str, block_internal: bool) -> Result<Target, TargetFault> {
+    if text.contains('/') {
+        check_network(text, block_internal)
+    } else if reads_as_address(text) {
+        check_address(text, block_internal)
+    } else {
+        check_host_name(text, block_internal)
+    }
+}
+
+/// Whether some reader could take the text for an address, in whatever spelling.
+fn reads_as_address(text: &str) -> bool {
+    let numeric = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    text.contains(':') || (!text.is_empty() && text.bytes().all(numeric))
+}
+
+/// A network, or one address as the network of it alone.
+pub(crate) fn parse_network_or_address(text: &str) -> Result<Network, TargetFault> {
+    if text.contains('/') {
+        parse_network(text)
+    } else {
+        parse_address(text).map(Network::single)
+    }
+}
+
+fn parse_network(text: &str) -> Result<Network, TargetFault> {
     let (address, prefix) = text.split_once('/').ok_or(TargetFault::NotNetwork)?;
     let address = parse_address(address)?;
     let length: u8 = prefix.parse().map_err(|_| TargetFault::NotNetwork)?;
-    let single = Network::single(address);
-    if length.to_string() != prefix || length > single.prefix {
+    if length.to_string() != prefix || length > Network::single(address).prefix {
         return Err(TargetFault::NotNetwork);
     }
     let network = Network {
@@ -217,7 +326,7 @@ pub(crate) fn check_network(text: &str, block_internal: bool) -> Result<(), Targ
     if network.bits() & !mask(length) != 0 {
         return Err(TargetFault::HostBits);
     }
-    check_reach(network, block_internal)
+    Ok(network)
 }
 
 const HOST_BYTES_MAX: usize = 253;
@@ -235,7 +344,23 @@ const INTERNAL_NAMES: [&str; 8] = [
 ];
 
 /// A host name in lower-case ASCII, outside the names of internal services.
-pub(crate) fn check_host_name(text: &str, block_internal: bool) -> Result<(), TargetFault> {
+pub(crate) fn check_host_name(text: &str, block_internal: bool) -> Result<Target, TargetFault> {
+    check_host_syntax(text)?;
+    let last = text.rsplit('.').next().unwrap_or(text);
+    let arpa = text == "home.arpa" || text.ends_with(".home.arpa");
+    if INTERNAL_NAMES.contains(&last) || arpa {
+        return Err(TargetFault::NeverReachable {
+            what: "an internal name",
+        });
+    }
+    for address in embedded_addresses(text) {
+        check_reach(Network::single(IpAddr::V4(address)), block_internal)?;
+    }
+    Ok(Target::Host(text.to_owned()))
+}
+
+/// Letters, digits and hyphens in labels, as RFC 1123 section 2.1 says, in lower case.
+pub(crate) fn check_host_syntax(text: &str) -> Result<(), TargetFault> {
     let refuse = |reason| Err(TargetFault::NotHost { reason });
     if text.is_empty() || text.len() > HOST_BYTES_MAX {
         return refuse("a host name has 1 to 253 characters");
@@ -253,18 +378,6 @@ pub(crate) fn check_host_name(text: &str, block_internal: bool) -> Result<(), Ta
     let last = text.rsplit('.').next().unwrap_or(text);
     if last.starts_with(|c: char| c.is_ascii_digit()) {
         return refuse("a name that ends in a number reads as an address");
-    }
-    let arpa = text == "home.arpa" || text.ends_with(".home.arpa");
-    if INTERNAL_NAMES.contains(&last) || arpa {
-        return Err(TargetFault::NeverReachable {
-            what: "an internal name",
-        });
-    }
-    for address in embedded_addresses(text) {
-        check_reach(Network::single(IpAddr::V4(address)), block_internal)?;
-    }
-    if block_internal {
-        return Err(TargetFault::Unresolved);
     }
     Ok(())
 }
@@ -302,7 +415,7 @@ mod tests {
             "::1",
             "127.0.0.1",
         ] {
-            assert_eq!(check_address(good, false), Ok(()), "{good}");
+            assert!(check_address(good, false).is_ok(), "{good}");
         }
         for bad in [
             "2130706433",
@@ -357,7 +470,7 @@ mod tests {
             "fec0::1",
             "198.18.0.1",
         ] {
-            assert_eq!(check_address(internal, false), Ok(()), "{internal}");
+            assert!(check_address(internal, false).is_ok(), "{internal}");
             assert!(check_address(internal, true).is_err(), "{internal}");
         }
         for public in [
@@ -366,14 +479,14 @@ mod tests {
             "100.128.0.1",
             "2606:4700::1111",
         ] {
-            assert_eq!(check_address(public, true), Ok(()), "{public}");
+            assert!(check_address(public, true).is_ok(), "{public}");
         }
     }
 
     #[test]
     fn networks_have_no_host_bits_and_overlap_nothing_forbidden() {
         for good in ["10.0.1.0/24", "2001:db8::/32", "1.2.3.4/32", "8.0.0.0/8"] {
-            assert_eq!(check_network(good, false), Ok(()), "{good}");
+            assert!(check_network(good, false).is_ok(), "{good}");
         }
         for bad in [
             "10.0.1.1/24",
@@ -400,19 +513,16 @@ mod tests {
             check_network("8.0.0.0/5", true),
             Err(TargetFault::Internal { .. })
         ));
-        assert_eq!(check_network("8.0.0.0/5", false), Ok(()));
+        assert!(check_network("8.0.0.0/5", false).is_ok());
     }
 
     #[test]
     fn host_names_are_plain_and_not_internal() {
         let long = format!("{}.com", "a".repeat(64));
         for good in ["example.com", "a-b.example", "x1"] {
-            assert_eq!(check_host_name(good, false), Ok(()), "{good}");
-            assert_eq!(
-                check_host_name(good, true),
-                Err(TargetFault::Unresolved),
-                "{good}"
-            );
+            let host = Ok(Target::Host(good.to_owned()));
+            assert_eq!(check_host_name(good, false), host, "{good}");
+            assert_eq!(check_host_name(good, true), host, "{good}");
         }
         for bad in [
             "",
@@ -445,5 +555,25 @@ mod tests {
             matches!(embedded, Err(TargetFault::Internal { .. })),
             "{embedded:?}"
         );
+    }
+
+    #[test]
+    fn a_network_halves_into_its_parts() {
+        let network = |text| parse_network_or_address(text).unwrap();
+        for (whole, lower, upper) in [
+            ("10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9"),
+            ("0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1"),
+            ("1.2.3.4/31", "1.2.3.4/32", "1.2.3.5/32"),
+            ("2001:db8::/127", "2001:db8::/128", "2001:db8::1/128"),
+        ] {
+            assert_eq!(
+                network(whole).halves(),
+                Some([network(lower), network(upper)])
+            );
+            assert!(network(whole).contains(network(upper)));
+            assert!(!network(upper).contains(network(whole)));
+        }
+        assert_eq!(network("1.2.3.4").halves(), None);
+        assert_eq!(network("::1").halves(), None);
     }
 }

@@ -10,6 +10,23 @@ use crate::limits::FAULTS_MAX;
 
 pub(crate) type Place = Range<usize>;
 
+/// The document of a text of at most `bytes_max`.
+pub(crate) fn parse_document<'t>(
+    file: &str,
+    text: &'t str,
+    bytes_max: usize,
+) -> Result<Spanned<DeTable<'t>>, SourceErrors> {
+    if text.len() > bytes_max {
+        let bytes = text.len();
+        let message = format!("the file has {bytes} bytes, more than the {bytes_max} allowed");
+        return Err(SourceError::whole_file(file, message).into());
+    }
+    DeTable::parse(text).map_err(|error| {
+        let message = Untrusted::new(error.message()).escaped();
+        SourceError::at(file, text, error.span().unwrap_or(0..0), message).into()
+    })
+}
+
 /// The faults of one manifest, with the text that they point into.
 pub(crate) struct Faults<'a> {
     file: &'a str,
@@ -270,13 +287,6 @@ impl<'a> Section<'a> {
     pub(crate) fn missing(&self, faults: &mut Faults<'_>, key: &str, help: &str) {
         let message = format!("{} is missing", self.name_of(key));
         faults.add_with(self.place.clone(), message, help);
-    }
-
-    /// Refuses a key that a later version will understand: never ignored.
-    pub(crate) fn not_yet(&mut self, faults: &mut Faults<'_>, key: &'static str) {
-        if let Some((place, _)) = self.entry(key) {
-            faults.add(place, format!("{} is not supported yet", self.name_of(key)));
-        }
     }
 
     /// Refuses every key that was not asked for.

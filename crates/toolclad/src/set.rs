@@ -6,6 +6,7 @@ use model::{SourceError, SourceErrors, ToolName};
 
 use crate::contract::Contract;
 use crate::limits::TOOLS_MAX;
+use crate::rules::ProjectRules;
 
 /// The contracts of a project, in the order of their names.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +22,17 @@ impl ContractSet {
     /// a name that two files give, and tools that share a Cedar action but type an argument of the
     /// same name differently, are faults too.
     pub fn parse(files: impl IntoIterator<Item = (String, String)>) -> Result<Self, SourceErrors> {
+        Self::parse_with(files, &ProjectRules::default())
+    }
+
+    /// The same with the project's custom types and scope.
+    ///
+    /// # Errors
+    /// As [`ContractSet::parse`].
+    pub fn parse_with(
+        files: impl IntoIterator<Item = (String, String)>,
+        rules: &ProjectRules,
+    ) -> Result<Self, SourceErrors> {
         let mut faults = Vec::new();
         let mut origins: BTreeMap<ToolName, String> = BTreeMap::new();
         let mut contracts = BTreeMap::new();
@@ -33,7 +45,7 @@ impl ContractSet {
                 faults.push(SourceError::whole_file(&file, message));
                 break;
             }
-            match Contract::parse(&file, &text) {
+            match Contract::parse_with(&file, &text, rules) {
                 Ok(contract) => {
                     let name = contract.name().clone();
                     if let Some(first) = origins.get(&name) {

@@ -173,66 +173,6 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn what_is_not_served_yet_is_refused_and_never_ignored() {
-    const EXEC: &str = "[command]\nexec = [\"echo\"]\n";
-    for (rest, said) in [
-        (
-            "mode = \"session\"\n[command]\nexec = [\"echo\"]",
-            "`tool.mode` = `session` is not supported yet",
-        ),
-        (
-            "[tool.evidence]\ncapture = true\n[command]\nexec = [\"echo\"]",
-            "`tool.evidence` is not supported yet",
-        ),
-        (
-            "[command]\nexec = [\"echo\"]\nend_of_options = \"--\"",
-            "`command.end_of_options` is not",
-        ),
-        (
-            "[command]\nexec = [\"echo\", \"{_scan_id}\"]",
-            "generated values are not supported yet",
-        ),
-    ] {
-        let error = refused(rest);
-        assert!(error.contains(said), "{rest}\n{error}");
-    }
-    for table in ["http", "mcp", "session", "browser", "source"] {
-        let error = refused(&format!("{EXEC}[{table}]\nx = 1"));
-        assert!(
-            error.contains(&format!("`{table}` is not supported yet")),
-            "{error}"
-        );
-    }
-    for output in [
-        "format = \"csv\"",
-        "format = \"json\"\nparser = \"custom:/x\"",
-        "envelope = false",
-        "schema = {}",
-    ] {
-        refused(&format!("{EXEC}[output]\n{output}"));
-    }
-    for kind in [
-        "scope_target",
-        "credential_file",
-        "msf_options",
-        "agent_summary",
-    ] {
-        let error = refused(&format!("{EXEC}[args.v]\ntype = \"{kind}\""));
-        assert!(
-            error.contains(&format!("the argument type `{kind}` is not supported yet")),
-            "{error}"
-        );
-    }
-    for key in ["sensitive", "feeds_decision"] {
-        let error = refused(&format!("{EXEC}[args.v]\ntype = \"string\"\n{key} = true"));
-        assert!(
-            error.contains(&format!("`args.v.{key}` is not supported yet")),
-            "{error}"
-        );
-    }
-}
-
-#[test]
 fn the_environment_and_executor_scripts_are_refused() {
     assert!(refused("[command]\nexec = [\"echo\"]\nenv = {A = \"b\"}").contains("environment"));
     assert!(refused("[command]\nexecutor = \"x.sh\"").contains("no executor script"));
@@ -992,9 +932,7 @@ fn network_types_have_their_rules() {
     for argument in [
         "type = \"url\"\nschemes = [\"file\"]",
         "type = \"url\"\nschemes = []",
-        "type = \"url\"\nscope_check = true",
         "type = \"url\"\nallow_whitespace = true",
-        "type = \"cidr\"\nscope_check = true",
         "type = \"regex_match\"",
     ] {
         refused(&format!(

@@ -6,9 +6,9 @@ use model::JsonObject;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use toolclad::Contract;
+use toolclad::{Contract, ProjectRules};
 
-const TYPES: [&str; 15] = [
+const TYPES: [&str; 21] = [
     "type = \"string\"",
     "type = \"string\"\nallow_whitespace = true\nallow_leading_dash = true",
     "type = \"integer\"\nallow_leading_dash = true",
@@ -24,14 +24,26 @@ const TYPES: [&str; 15] = [
     "type = \"cidr\"",
     "type = \"url\"",
     "type = \"literal_text\"",
+    "type = \"agent_summary\"",
+    "type = \"scope_target\"",
+    "type = \"url\"\nscope_check = true\nblock_internal = true",
+    "type = \"cidr\"\nscope_check = true\nsensitive = true",
+    "type = \"msf_options\"",
+    "type = \"regex_match\"\npattern = \"[a-z]+( [a-z]+)*\"\nallow_whitespace = true",
 ];
+
+fn rules() -> ProjectRules {
+    let scope = "[scope]\ntargets = [\"10.0.0.0/8\", \"::/1\"]\ndomains = [\"*.example.com\"]\n\
+                 exclude = [\"10.0.0.1\"]";
+    ProjectRules::parse(None, Some(("scope.toml", scope))).unwrap_or_default()
+}
 
 fn contract(argument: &str) -> Contract {
     let text = format!(
         "[tool]\nname = \"t\"\nversion = \"1\"\ndescription = \"x\"\nbinary = \"echo\"\n[args.v]\n{argument}\n\
          [command]\nexec = [\"echo\", \"{{v}}\", \"--v={{v}}\", \"end\"]\n"
     );
-    Contract::parse("t.clad.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+    Contract::parse_with("t.clad.toml", &text, &rules()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn json_value() -> impl Strategy<Value = Value> {
@@ -52,7 +64,14 @@ fn json_value() -> impl Strategy<Value = Value> {
             "1h30m",
             "10.0.0.0/8",
             "::1",
-            "https://example.com/a?b#c"
+            "https://example.com/a?b#c",
+            "https://10.1.2.3/",
+            "www.example.com",
+            "10.1.0.0/16",
+            "set RPORT 445",
+            "set RHOSTS 10.1.2.3",
+            "two words",
+            "<b>text</b> <!-- hidden -->\u{200b}",
         ])
         .prop_map(Value::from),
         "https?://[a-z0-9.:@\\[\\]]{0,9}/[a-z%?#.]{0,9}".prop_map(Value::String),
@@ -92,6 +111,29 @@ fn manifest_like() -> impl Strategy<Value = String> {
             "[command.mappings.v]",
             "a = \"b\"",
             "[command.conditionals.c]",
+            "end_of_options = \"--\"",
+            "[mcp]",
+            "[mcp.field_map]",
+            "server = \"s\"",
+            "tool = \"t\"",
+            "v = \"w\"",
+            "[source]",
+            "query = \"read_file\"",
+            "[session]",
+            "startup_command = \"echo {v}\"",
+            "ready_pattern = \">\"",
+            "[session.commands.c]",
+            "[http]",
+            "url = \"https://{v}/{_secret:x}\"",
+            "[browser]",
+            "mode = \"session\"",
+            "[tool.evidence]",
+            "output_dir = \"{evidence_dir}/{scan_id}\"",
+            "[output.schema]",
+            "type = \"object\"",
+            "format = \"csv\"",
+            "parser = \"custom:/x\"",
+            "sensitive = true",
             "when = \"v ==\"",
             "template = [\"{v}\", 1]",
             "[filesystem]",
@@ -135,7 +177,8 @@ proptest! {
         map.insert(key, value);
         if let Err(error) = contract(kind).bind(&JsonObject::from_map(map)) {
             let message = error.to_string();
-            prop_assert!(message.chars().all(|c| c == '…' || (' '..='~').contains(&c)), "{message:?}");
+            let shown = |c: char| c == '…' || (' '..='~').contains(&c);
+            prop_assert!(message.chars().all(shown), "{message:?}");
         }
     }
 
@@ -148,11 +191,16 @@ proptest! {
         map.insert("v".into(), value);
         if let Ok(bound) = contract(kind).bind(&JsonObject::from_map(map)) {
             prop_assert_eq!(bound.argv.len(), 4);
-            let printed = bound.arguments.values().next().map(ToString::to_string).unwrap_or_default();
+            let first = bound.arguments.values().next();
+            let printed = first.map(ToString::to_string).unwrap_or_default();
             prop_assert_eq!(&bound.argv[1], &printed);
             prop_assert_eq!(&bound.argv[2], &format!("--v={printed}"));
             prop_assert!(!printed.contains('\0'));
-            let literal = kind.contains("literal_text");
+            let literal = kind.contains("literal_text") || kind.contains("agent_summary");
+            prop_assert_eq!(bound.shown_argv.len(), bound.argv.len());
+            if kind.contains("sensitive") {
+                prop_assert_eq!(&bound.shown_argv[2], "--v=[sensitive]");
+            }
             prop_assert!(literal || !printed.contains(['\n', '\'', '"', '\\', ';', '$', '`']));
         }
     }

@@ -8,10 +8,11 @@ use toml::de::DeValue;
 
 use super::kinds::{printed, read_kind};
 use super::prose;
+use super::types::CustomTypes;
 use crate::contract::ArgumentSpec;
 use crate::kind::{Given, Kind};
 use crate::limits::ARGUMENTS_MAX;
-use crate::reader::{Faults, Section};
+use crate::reader::{Faults, Place, Section};
 
 /// All arguments of a manifest.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(super) struct Arguments {
     pub(super) specs: Vec<ArgumentSpec>,
     /// Declared with a fault of their own: who names one of these makes no second fault.
     faulty: BTreeSet<String>,
+    /// Of the names, for faults of other tables.
+    places: BTreeMap<ArgumentName, Place>,
 }
 
 pub(super) enum Lookup<'a> {
@@ -36,18 +39,17 @@ impl Arguments {
         }
     }
 
+    pub(super) fn place(&self, name: &ArgumentName) -> Place {
+        self.places.get(name).cloned().unwrap_or(0..0)
+    }
+
     pub(super) fn names(&self) -> Vec<&str> {
         self.specs.iter().map(|spec| spec.name.as_str()).collect()
     }
 }
 
 /// Every key that some type understands.
-const KEYS: [&str; 20] = [
-    "type",
-    "description",
-    "required",
-    "position",
-    "default",
+pub(super) const KEYS: [&str; 13] = [
     "allowed",
     "pattern",
     "sanitize",
@@ -61,10 +63,13 @@ const KEYS: [&str; 20] = [
     "schemes",
     "scope_check",
     "block_internal",
-    "sensitive",
-    "feeds_decision",
 ];
-pub(super) fn read(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Arguments {
+
+pub(super) fn read(
+    section: Option<Section<'_>>,
+    types: &CustomTypes,
+    faults: &mut Faults<'_>,
+) -> Arguments {
     let mut arguments = Arguments::default();
     let Some(section) = section else {
         return arguments;
@@ -76,10 +81,13 @@ pub(super) fn read(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Arg
     for (key, value) in section.entries() {
         let spec = read_name(&key, faults).and_then(|name| {
             let table = section.section(faults, &key, value)?;
-            read_argument(name, table, &mut positions, faults)
+            read_argument(name, table, types, &mut positions, faults)
         });
         match spec {
-            Some(spec) => arguments.specs.push(spec),
+            Some(spec) => {
+                arguments.places.insert(spec.name.clone(), key.span());
+                arguments.specs.push(spec);
+            }
             None => {
                 arguments.faulty.insert((*key.get_ref()).to_owned());
             }
@@ -114,6 +122,7 @@ fn read_name(key: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<ArgumentNam
 fn read_argument(
     name: ArgumentName,
     mut section: Section<'_>,
+    types: &CustomTypes,
     positions: &mut BTreeMap<u64, ArgumentName>,
     faults: &mut Faults<'_>,
 ) -> Option<ArgumentSpec> {
@@ -129,30 +138,10 @@ fn read_argument(
         let message = format!("`{name}` and `{other}` have the same position {position}");
         faults.add(section.place.clone(), message);
     }
-    section.not_yet(faults, "sensitive");
-    section.not_yet(faults, "feeds_decision");
-    let default = section.entry("default");
-    let kind = read_kind(&mut section, faults);
-    let default = match (default, &kind) {
-        (Some((place, _)), _) if required => {
-            let message = format!("{} on a required argument", section.name_of("default"));
-            faults.add_with(
-                place,
-                message,
-                "a required argument is always given: remove one",
-            );
-            None
-        }
-        (Some((_, value)), Some(kind)) => {
-            let read = read_default(value, kind);
-            if let Err(reason) = &read {
-                let message = format!("{} {reason}", section.name_of("default"));
-                faults.add(value.span(), message);
-            }
-            read.ok()
-        }
-        _ => None,
-    };
+    let sensitive = section.flag(faults, "sensitive");
+    let feeds_decision = section.flag(faults, "feeds_decision");
+    let kind = read_kind(&mut section, types, faults);
+    let default = read_default(&mut section, kind.as_ref(), required, faults);
     let type_name = section.string(faults, "type").map(|given| *given.get_ref());
     refuse_foreign(section, type_name.filter(|_| kind.is_some()), faults);
     Some(ArgumentSpec {
@@ -162,7 +151,30 @@ fn read_argument(
         required,
         default,
         position,
+        sensitive,
+        feeds_decision,
     })
+}
+
+fn read_default(
+    section: &mut Section<'_>,
+    kind: Option<&Kind>,
+    required: bool,
+    faults: &mut Faults<'_>,
+) -> Option<ArgumentValue> {
+    let (place, value) = section.entry("default")?;
+    if required {
+        let message = format!("{} on a required argument", section.name_of("default"));
+        let help = "a required argument is always given: remove one";
+        faults.add_with(place, message, help);
+        return None;
+    }
+    let read = default_value(value, kind?);
+    if let Err(reason) = &read {
+        let message = format!("{} {reason}", section.name_of("default"));
+        faults.add(value.span(), message);
+    }
+    read.ok()
 }
 
 /// Refuses the keys of other types; those of an argument without a valid type are let be.
@@ -183,7 +195,7 @@ fn refuse_foreign(mut section: Section<'_>, type_name: Option<&str>, faults: &mu
 }
 
 /// A default is checked as a call's value is.
-fn read_default(value: &Spanned<DeValue<'_>>, kind: &Kind) -> Result<ArgumentValue, String> {
+fn default_value(value: &Spanned<DeValue<'_>>, kind: &Kind) -> Result<ArgumentValue, String> {
     let given = match value.get_ref() {
         DeValue::String(text) => Given::Text(text),
         DeValue::Boolean(boolean) => Given::Boolean(*boolean),
@@ -196,6 +208,7 @@ fn read_default(value: &Spanned<DeValue<'_>>, kind: &Kind) -> Result<ArgumentVal
         }
     };
     match kind.check(&given) {
+        Ok(checked) if checked.stripped => Err("has parts that nobody would see".to_owned()),
         Ok(checked) if checked.clamped.is_none() => Ok(checked.value),
         Ok(_) => Err("is outside the argument's own bounds".to_owned()),
         Err(fault) => Err(fault.to_string()),

@@ -28,7 +28,6 @@ pub(super) fn read(
     arguments: &Arguments,
     faults: &mut Faults<'_>,
 ) -> Option<Command> {
-    section.not_yet(faults, "end_of_options");
     for (key, reason) in [
         (
             "executor",
@@ -53,7 +52,7 @@ pub(super) fn read(
     };
     generated.conditionals = read_conditionals(&mut section, &mut generated, faults);
     let exec = read_exec(&mut section, arguments, faults);
-    let command = exec.and_then(|exec| {
+    let mut command = exec.and_then(|exec| {
         let program = read_program(&exec, binary, interpreter, faults);
         let elements = read_elements(&exec, &mut generated, faults);
         Some(Command {
@@ -61,11 +60,96 @@ pub(super) fn read(
             elements: elements?,
         })
     });
+    read_end_of_options(&mut section, command.as_mut(), faults);
     if command.is_some() {
         generated.refuse_unused(faults);
     }
     section.finish(faults);
     command
+}
+
+/// `[session] startup_command`: as `exec`, or a string split at its spaces.
+pub(super) fn read_startup(
+    section: &mut Section<'_>,
+    binary: Option<&Spanned<&str>>,
+    arguments: &Arguments,
+    faults: &mut Faults<'_>,
+) -> Option<Command> {
+    const KEY: &str = "startup_command";
+    let interpreter = section.flag(faults, "allow_interpreter");
+    let Some((_, value)) = section.entry(KEY) else {
+        section.missing(faults, KEY, "say what runs: `[\"psql\", \"-h\", …]`");
+        return None;
+    };
+    let words = read_words(&section.name_of(KEY), value, faults)?;
+    let words = Spanned::new(value.span(), words);
+    let mut generated = Generated {
+        arguments,
+        defaults: BTreeMap::new(),
+        mappings: BTreeMap::new(),
+        conditionals: BTreeMap::new(),
+        used: BTreeSet::new(),
+    };
+    let program = read_program(&words, binary, interpreter, faults);
+    let elements = read_elements(&words, &mut generated, faults);
+    Some(Command {
+        program: program?,
+        elements: elements?,
+    })
+}
+
+const END_OF_OPTIONS: &str = "--";
+
+/// `end_of_options = "--"` puts that entry before the first operand: the first entry that begins
+/// with an argument. Everything behind it must be an operand too.
+fn read_end_of_options(
+    section: &mut Section<'_>,
+    command: Option<&mut Command>,
+    faults: &mut Faults<'_>,
+) {
+    let Some(given) = section.string(faults, "end_of_options") else {
+        return;
+    };
+    if *given.get_ref() != END_OF_OPTIONS {
+        let message = format!("{} ends no options", quoted(given.get_ref()));
+        faults.add_with(given.span(), message, "the only such entry is `--`");
+        return;
+    }
+    let Some(command) = command else {
+        return;
+    };
+    let operand = |element: &Element| match element {
+        Element::Entry(entry) => matches!(entry.0.first(), Some(Part::Argument(_) | Part::ScanId)),
+        Element::Flags { .. } | Element::Conditional { .. } => false,
+    };
+    let option = |element: &Element| match element {
+        Element::Entry(entry) => {
+            matches!(entry.0.first(), Some(Part::Literal(text)) if text.starts_with('-'))
+        }
+        Element::Flags { .. } | Element::Conditional { .. } => true,
+    };
+    let Some(first) = command.elements.iter().position(operand) else {
+        faults.add(
+            given.span(),
+            "`end_of_options` without an entry that begins with an argument",
+        );
+        return;
+    };
+    let (options, operands) = command.elements.split_at(first);
+    let marker = Element::Entry(Entry(vec![Part::Literal(END_OF_OPTIONS.to_owned())]));
+    let written = |element: &Element| match element {
+        Element::Entry(entry) => entry.0 == [Part::Literal(END_OF_OPTIONS.to_owned())],
+        Element::Flags { .. } | Element::Conditional { .. } => false,
+    };
+    if options.iter().any(written) {
+        faults.add(given.span(), "the command has `--` already: remove one");
+    } else if operands.iter().any(option) {
+        let message = "an option stands behind the first operand";
+        let help = "write all options before the first entry that begins with an argument";
+        faults.add_with(given.span(), message, help);
+    } else {
+        command.elements.insert(first, marker);
+    }
 }
 
 /// The elements: `exec`, or the older `template`, split at its spaces before any value exists.
@@ -163,6 +247,9 @@ impl Generated<'_> {
             Lookup::Faulty => return None,
             Lookup::Unknown => {}
         }
+        if name == "_scan_id" {
+            return Some(Part::ScanId);
+        }
         if let Some(default) = self.defaults.get(name) {
             self.used.insert(name.to_owned());
             return Some(Part::Literal(default.what.clone()));
@@ -177,11 +264,15 @@ impl Generated<'_> {
             return None;
         }
         let message = format!("the placeholder {} names nothing", quoted(&braced(name)));
-        if name == "_scan_id" || name.starts_with("_secret") || name.starts_with("_output") {
-            faults.add(
-                place,
-                format!("{message}: generated values are not supported yet"),
-            );
+        let reason = match name.split(':').next() {
+            Some("_secret") => "a command gets no secret: every process could read its argv",
+            Some("_output_file" | "_evidence_dir") => {
+                "a command's only files are those of `[filesystem]`"
+            }
+            _ => "",
+        };
+        if !reason.is_empty() {
+            faults.add_with(place, message, reason);
             return None;
         }
         let mut names = self.arguments.names();

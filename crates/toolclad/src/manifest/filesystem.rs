@@ -99,7 +99,8 @@ fn read_list<'a>(
             continue;
         }
         seen.push(text);
-        grants.extend(read_grant(index, entry, arguments, faults));
+        let creates = key == "create";
+        grants.extend(read_grant(index, entry, creates, arguments, faults));
     }
     Some(grants)
 }
@@ -107,12 +108,13 @@ fn read_list<'a>(
 fn read_grant(
     index: usize,
     entry: &Spanned<&str>,
+    creates: bool,
     arguments: &Arguments,
     faults: &mut Faults<'_>,
 ) -> Option<Grant> {
     let text = *entry.get_ref();
     if text.contains(['{', '}']) {
-        return read_reference(entry, arguments, faults);
+        return read_reference(entry, creates, arguments, faults);
     }
     match RelativePath::new(text) {
         Ok(path) => Some(Grant::Literal {
@@ -128,6 +130,7 @@ fn read_grant(
 
 fn read_reference(
     entry: &Spanned<&str>,
+    creates: bool,
     arguments: &Arguments,
     faults: &mut Faults<'_>,
 ) -> Option<Grant> {
@@ -142,7 +145,19 @@ fn read_reference(
         return None;
     };
     match arguments.lookup(name) {
+        Lookup::Declared(spec) if spec.sensitive => {
+            let message = format!("the argument `{}` is sensitive", spec.name);
+            faults.add_with(
+                entry.span(),
+                message,
+                "the names of granted files stand in every record: remove `sensitive`",
+            );
+            None
+        }
         Lookup::Declared(spec) if matches!(spec.kind, Kind::Path(_)) => {
+            Some(Grant::Argument(spec.name.clone()))
+        }
+        Lookup::Declared(spec) if !creates && matches!(spec.kind, Kind::CredentialFile(_)) => {
             Some(Grant::Argument(spec.name.clone()))
         }
         Lookup::Declared(spec) => {

@@ -6,15 +6,17 @@ use model::Decimal;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
+use super::types::CustomTypes;
 use super::unknown_word;
 use crate::hygiene::{self, Allowance};
 use crate::kind::{Bounds, Kind, TextRules};
 use crate::limits::{ALLOWED_VALUES_MAX, DURATION_SECONDS_MAX};
 use crate::pattern::Pattern;
+use crate::reach::TargetRules;
 use crate::reader::{Faults, Section, quoted};
 use crate::url::SCHEMES;
 
-const TYPES: [&str; 13] = [
+pub(super) const TYPES: [&str; 17] = [
     "string",
     "integer",
     "number",
@@ -28,8 +30,6 @@ const TYPES: [&str; 13] = [
     "ip_address",
     "cidr",
     "url",
-];
-const TYPES_NOT_YET: [&str; 4] = [
     "scope_target",
     "credential_file",
     "msf_options",
@@ -37,16 +37,42 @@ const TYPES_NOT_YET: [&str; 4] = [
 ];
 
 /// The type of an argument with all its rules.
-pub(super) fn read_kind(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
+pub(super) fn read_kind(
+    section: &mut Section<'_>,
+    types: &CustomTypes,
+    faults: &mut Faults<'_>,
+) -> Option<Kind> {
     let Some(given) = section.string(faults, "type") else {
         if section.entry("type").is_none() {
             section.missing(faults, "type", "for example `type = \"string\"`");
         }
         return None;
     };
-    match *given.get_ref() {
+    let word = *given.get_ref();
+    if let Some(kind) = types.get(word) {
+        let mut kind = kind.clone();
+        tighten(&mut kind, section, faults);
+        return Some(kind);
+    }
+    if TYPES.contains(&word) {
+        return read_built_in(word, section, faults);
+    }
+    let mut valid = TYPES.to_vec();
+    valid.extend(types.names());
+    unknown_word(&section.name_of("type"), &given, &valid, faults);
+    None
+}
+
+/// One of [`TYPES`].
+pub(super) fn read_built_in(
+    word: &str,
+    section: &mut Section<'_>,
+    faults: &mut Faults<'_>,
+) -> Option<Kind> {
+    match word {
         "string" => read_text(section, faults).map(Kind::Text),
         "path" => read_text(section, faults).map(Kind::Path),
+        "credential_file" => read_text(section, faults).map(Kind::CredentialFile),
         "integer" => read_integer(section, faults),
         "port" => read_port(section, faults),
         "number" => read_number(section, faults),
@@ -56,23 +82,36 @@ pub(super) fn read_kind(section: &mut Section<'_>, faults: &mut Faults<'_>) -> O
         "literal_text" => Some(Kind::LiteralText {
             leading_dash: section.flag(faults, "allow_leading_dash"),
         }),
+        "agent_summary" => Some(Kind::AgentSummary {
+            leading_dash: section.flag(faults, "allow_leading_dash"),
+        }),
         "duration" => read_duration(section, faults),
-        "ip_address" => Some(Kind::IpAddress {
-            block_internal: read_block_internal(section, faults),
-        }),
-        "cidr" => Some(Kind::Cidr {
-            block_internal: read_block_internal(section, faults),
-        }),
+        "ip_address" => Some(Kind::IpAddress(read_target_rules(section, faults))),
+        "cidr" => Some(Kind::Cidr(read_target_rules(section, faults))),
+        "scope_target" => Some(Kind::ScopeTarget(read_scope_target(section, faults))),
+        "msf_options" => Some(Kind::MsfOption),
         "url" => read_url(section, faults),
-        later if TYPES_NOT_YET.contains(&later) => {
-            let message = format!("the argument type `{later}` is not supported yet");
-            faults.add(given.span(), message);
-            None
+        _ => None,
+    }
+}
+
+/// What an alias may add to its type: a demand, never a permission.
+pub(super) fn tighten(kind: &mut Kind, section: &mut Section<'_>, faults: &mut Faults<'_>) {
+    let Some(rules) = kind.target_rules_mut() else {
+        return;
+    };
+    for (key, rule) in [
+        ("scope_check", &mut rules.scope_check),
+        ("block_internal", &mut rules.block_internal),
+    ] {
+        let Some(given) = section.boolean(faults, key) else {
+            continue;
+        };
+        if *rule && !*given.get_ref() {
+            let message = format!("{} takes back what the type demands", section.name_of(key));
+            faults.add_with(given.span(), message, "remove it");
         }
-        _ => {
-            unknown_word(&section.name_of("type"), &given, &TYPES, faults);
-            None
-        }
+        *rule |= *given.get_ref();
     }
 }
 
@@ -85,19 +124,19 @@ fn read_allowance(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Allowan
 }
 
 /// `sanitize = ["injection"]` names what is always done; other rules do not exist.
-fn read_sanitize(section: &mut Section<'_>, faults: &mut Faults<'_>) {
-    let Some(rules) = section.strings(faults, "sanitize") else {
+pub(super) fn read_sanitize(section: &mut Section<'_>, key: &'static str, faults: &mut Faults<'_>) {
+    let Some(rules) = section.strings(faults, key) else {
         return;
     };
     for rule in rules.get_ref() {
         if *rule.get_ref() != "injection" {
-            unknown_word(&section.name_of("sanitize"), rule, &["injection"], faults);
+            unknown_word(&section.name_of(key), rule, &["injection"], faults);
         }
     }
 }
 
 fn read_text(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<TextRules> {
-    read_sanitize(section, faults);
+    read_sanitize(section, "sanitize", faults);
     let allowance = read_allowance(section, faults);
     let pattern = match section.string(faults, "pattern") {
         Some(given) => match Pattern::new(given.get_ref()) {
@@ -251,7 +290,7 @@ pub(super) fn decimal_of(value: &DeValue<'_>) -> Option<Decimal> {
 }
 
 fn read_enum(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
-    read_sanitize(section, faults);
+    read_sanitize(section, "sanitize", faults);
     let allowance = read_allowance(section, faults);
     let Some(given) = section.strings(faults, "allowed") else {
         if section.entry("allowed").is_none() {
@@ -329,13 +368,31 @@ fn read_duration(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<K
     Some(Kind::Duration { bounds })
 }
 
-fn read_block_internal(section: &mut Section<'_>, faults: &mut Faults<'_>) -> bool {
-    section.not_yet(faults, "scope_check");
-    section.flag(faults, "block_internal")
+fn read_target_rules(section: &mut Section<'_>, faults: &mut Faults<'_>) -> TargetRules {
+    TargetRules {
+        scope_check: section.flag(faults, "scope_check"),
+        block_internal: section.flag(faults, "block_internal"),
+    }
+}
+
+/// Always inside the scope.
+fn read_scope_target(section: &mut Section<'_>, faults: &mut Faults<'_>) -> TargetRules {
+    if let Some(given) = section.boolean(faults, "scope_check")
+        && !*given.get_ref()
+    {
+        faults.add(
+            given.span(),
+            "a `scope_target` is always checked against the scope",
+        );
+    }
+    TargetRules {
+        scope_check: true,
+        block_internal: section.flag(faults, "block_internal"),
+    }
 }
 
 fn read_url(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> {
-    let block_internal = read_block_internal(section, faults);
+    let rules = read_target_rules(section, faults);
     let schemes = match section.strings(faults, "schemes") {
         Some(given) => {
             let known = SCHEMES.map(|(name, _)| name);
@@ -355,8 +412,5 @@ fn read_url(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> 
         None if section.entry("schemes").is_some() => return None,
         None => vec!["http".to_owned(), "https".to_owned()],
     };
-    Some(Kind::Url {
-        schemes,
-        block_internal,
-    })
+    Some(Kind::Url { schemes, rules })
 }

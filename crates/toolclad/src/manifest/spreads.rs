@@ -165,6 +165,7 @@ pub(super) fn read_conditionals(
     for (key, value) in table.entries() {
         let placeholder = format!("_{}", key.get_ref());
         if ArgumentName::new(placeholder.as_str()).is_err()
+            || placeholder == "_scan_id"
             || generated.mappings.contains_key(&placeholder)
             || generated.defaults.contains_key(placeholder.as_str())
         {
