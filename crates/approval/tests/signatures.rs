@@ -2,8 +2,6 @@
 
 #![expect(
     clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
     reason = "tests fail where something is not as it must be"
 )]
 

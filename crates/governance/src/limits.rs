@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const CALLS_MAX: u64 = 1000;
 /// Calls of one session where nobody says otherwise.
 pub const CALLS_DEFAULT: u64 = 100;
+/// Held calls of one tool in an hour, where the owner names no number.
+pub const HOLDS_PER_HOUR_DEFAULT: u64 = 8;
 /// Longest life of one session.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Life of one session where nobody says otherwise.

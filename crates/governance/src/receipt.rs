@@ -10,13 +10,17 @@ pub struct Approver {
     pub surface: String,
     /// The identity that the surface established.
     pub identity: String,
+    /// Armored signatures over the review, where operators sign.
+    pub signatures: Vec<String>,
 }
 
-/// An approval. It names the digest that was shown, and is good for that call alone.
+/// An approval. It names the digest of what was shown, and is good for that call alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     pub held_id: String,
     pub call_sha256: Digest,
+    /// Of the text that was shown: the whole call, and to whom and until when it was.
+    pub review_sha256: Digest,
     pub approver: Approver,
     /// RFC 3339, UTC.
     pub created_at: String,
@@ -33,7 +37,8 @@ impl Receipt {
             decided_at: self.decided_at.clone(),
             created_at: self.created_at.clone(),
             expires_at: self.expires_at.clone(),
-            review_sha256: self.call_sha256,
+            review_sha256: self.review_sha256,
+            signatures: self.approver.signatures.clone(),
         }
     }
 }

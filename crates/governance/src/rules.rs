@@ -9,7 +9,8 @@ use model::{CallId, Digest, RunId, ToolName};
 
 use crate::executor::ToolDefinition;
 use crate::limits::{
-    CALLS_DEFAULT, CALLS_MAX, LIFETIME_DEFAULT, LIFETIME_MAX, TOOL_SET_BYTES_MAX, TOOLS_MAX,
+    CALLS_DEFAULT, CALLS_MAX, HOLDS_PER_HOUR_DEFAULT, LIFETIME_DEFAULT, LIFETIME_MAX,
+    TOOL_SET_BYTES_MAX, TOOLS_MAX,
 };
 use crate::proposal::{BrokerToolCall, ProposedCall};
 use crate::refusal::{Refusal, RefusalKind};
@@ -33,6 +34,8 @@ pub struct LoopConfig {
     pub tool_time_limit: Duration,
     /// How long a held call waits for a person.
     pub approval_timeout: Duration,
+    /// How many calls of one tool are held for a person in an hour.
+    pub holds_per_hour: u64,
 }
 
 impl Default for LoopConfig {
@@ -42,6 +45,7 @@ impl Default for LoopConfig {
             lifetime: LIFETIME_DEFAULT,
             tool_time_limit: Duration::from_secs(600),
             approval_timeout: Duration::from_secs(300),
+            holds_per_hour: HOLDS_PER_HOUR_DEFAULT,
         }
     }
 }

@@ -26,7 +26,7 @@ pub mod reasoning {
     /// The session that an untrusted client's calls go through.
     pub mod governed_session {
         pub use crate::session::{
-            Answer, Approvals, DecideError, GovernedToolSession, HeldCall, LaunchEnd,
+            Answer, Approvals, DecideError, GovernedToolSession, HeldCall, HeldCalls, LaunchEnd,
             LaunchedAgent, PendingCall, RegisterError, RunRegister, SessionParts,
             SessionStartError, Withdrawal,
         };

@@ -20,9 +20,11 @@ fn receipt(call_sha256: Digest) -> Receipt {
     Receipt {
         held_id: "held-1".to_owned(),
         call_sha256,
+        review_sha256: call_sha256,
         approver: Approver {
             surface: "terminal".to_owned(),
             identity: "uid 1000".to_owned(),
+            signatures: Vec::new(),
         },
         created_at: "2026-01-01T00:00:00Z".to_owned(),
         decided_at: "2026-01-01T00:00:01Z".to_owned(),

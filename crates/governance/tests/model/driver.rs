@@ -686,9 +686,11 @@ fn receipt(call_sha256: Digest) -> Receipt {
     Receipt {
         held_id: "held".to_owned(),
         call_sha256,
+        review_sha256: call_sha256,
         approver: Approver {
             surface: "test".to_owned(),
             identity: "test".to_owned(),
+            signatures: Vec::new(),
         },
         created_at: at(),
         decided_at: at(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use governance::limits::STOP_WAIT_MAX;
-use governance::{DispatchedCall, EndCause, PreparedCall, StopCause};
+use governance::{DispatchedCall, EndCause, LoopState, PreparedCall, StopCause};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{mpsc, oneshot};
 use worker::{Ended, Ending, OutputFile, Stream};
 
-use crate::session::desk::{Answer, Desk, HeldCall};
+use crate::session::desk::{Answer, Desk, HeldCall, HoldError};
 use crate::session::parts::{CloseReply, Job, LaunchEnd, Message};
 use crate::session::signals::Signals;
 use crate::session::ticket::{Standing, Ticket};
@@ -158,11 +158,11 @@ impl Attendant {
         &mut self,
         call: &PreparedCall,
         ticket: &Ticket,
-        principal: &str,
+        state: &LoopState,
         timeout: Duration,
-    ) -> (HeldCall, Decision) {
+    ) -> Result<(HeldCall, Decision), HoldError> {
         let until = Instant::now() + timeout;
-        let held = self.desk.hold(call, principal, timeout, until);
+        let held = self.desk.hold(call, state, timeout, until)?;
         let ended_early = loop {
             if let Some(cause) = self.last_look() {
                 break Some(Decision::SessionEnds(cause));
@@ -172,7 +172,7 @@ impl Attendant {
                 Standing::Abandoned => break Some(Decision::Withdrawn("dropped by its owner")),
                 Standing::Open | Standing::Committed | Standing::CommittedAbandoned => {}
             }
-            if self.desk.is_answered() || Instant::now() >= until {
+            if self.desk.is_answered() || self.desk.is_over() {
                 break None;
             }
             self.wait(None, until.min(self.deadline));
@@ -183,7 +183,7 @@ impl Attendant {
             (None, Some(answer)) => Decision::Answered(answer),
             (None, None) => Decision::Expired,
         };
-        (held, decision)
+        Ok((held, decision))
     }
 
     /// The last look before a record: also at a close that has just come.
@@ -212,21 +212,29 @@ impl Attendant {
     /// Takes the mail box apart at the end: who waits for the close, and calls never served.
     pub(crate) fn into_rest(mut self) -> (Option<CloseReply>, impl Iterator<Item = Job>) {
         self.mail.close();
-        self.collect_mail();
+        // Who got a place in the box before this still sends, and must not wait in vain: the box
+        // ends only when every place is given back.
+        while let Some(message) = self.mail.blocking_recv() {
+            self.sort(message);
+        }
         (self.closing, self.jobs.into_iter().chain(self.late))
     }
 
     fn collect_mail(&mut self) {
         self.signals.drain();
         while let Ok(message) = self.mail.try_recv() {
-            match message {
-                Message::Job(job) if self.closing.is_some() => self.late.push(job),
-                Message::Job(job) => self.jobs.push_back(job),
-                Message::Close(reply) if self.closing.is_some() => {
-                    let _ = reply.send(Err(EndCause::Closed));
-                }
-                Message::Close(reply) => self.closing = Some(reply),
+            self.sort(message);
+        }
+    }
+
+    fn sort(&mut self, message: Message) {
+        match message {
+            Message::Job(job) if self.closing.is_some() => self.late.push(job),
+            Message::Job(job) => self.jobs.push_back(job),
+            Message::Close(reply) if self.closing.is_some() => {
+                let _ = reply.send(Err(EndCause::Closed));
             }
+            Message::Close(reply) => self.closing = Some(reply),
         }
     }
 
@@ -279,5 +287,25 @@ fn lost() -> Ended {
         stderr: Stream::default(),
         output: OutputFile::NotGranted,
         ran_for: Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_whose_place_was_taken_before_the_end_is_not_lost() {
+        let (mail, inbox) = mpsc::channel(4);
+        let signals = Arc::new(Signals::new().unwrap());
+        let desk = Arc::new(Desk::new(Arc::clone(&signals)));
+        let attendant = Attendant::new(inbox, signals, desk, Duration::from_secs(1));
+        let place = mail.try_reserve().unwrap();
+        let rest = std::thread::spawn(|| attendant.into_rest().1.count());
+        std::thread::sleep(Duration::from_millis(50));
+        let (begun, _receiver) = oneshot::channel();
+        place.send(Message::Job(Job::Begin(begun)));
+        assert_eq!(rest.join().unwrap(), 1);
+        assert!(mail.try_reserve().is_err());
     }
 }

@@ -4,10 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use approval::{HeldId, HeldIdError, Review, ReviewError, ReviewParts};
+use governance::{Approver, LoopState, PreparedCall, Receipt};
+use model::{Canonical, Digest};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
+
 use crate::clock::rfc3339;
 use crate::session::signals::Signals;
-use governance::{Approver, PreparedCall, Receipt};
-use model::{Canonical, Digest};
 
 /// A call as its approver sees it: all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +20,12 @@ pub struct HeldCall {
     pub principal: String,
     pub tool: String,
     /// The whole descriptor, canonical.
-    pub review: Canonical,
-    /// Digest of `review`; an answer must name it.
+    pub call: Canonical,
+    /// Digest of `call`.
+    pub call_sha256: Digest,
+    /// The text to show.
+    pub review: Review,
+    /// Digest of that text; an answer must name it.
     pub review_sha256: Digest,
     pub created_at: String,
     pub expires_at: String,
@@ -30,6 +38,9 @@ pub enum DecideError {
     NotHeld { held_id: String },
     /// The answer is about another text than the one that is held.
     OtherReview { held: Digest, named: Digest },
+    /// The clock stands before the time at which the call was held: no record could say when
+    /// the answer came.
+    ClockSetBack { created_at: String },
 }
 
 impl fmt::Display for DecideError {
@@ -37,7 +48,8 @@ impl fmt::Display for DecideError {
         match self {
             Self::NotHeld { held_id } => write!(
                 f,
-                "no call is held as `{held_id}`: it was answered, expired or withdrawn"
+                "no call is held as `{}`: it was answered, expired or withdrawn",
+                model::Untrusted::new(held_id).escaped()
             ),
             Self::OtherReview { held, named } => {
                 write!(
@@ -45,6 +57,10 @@ impl fmt::Display for DecideError {
                     "the held call's review digest is {held}, the answer names {named}"
                 )
             }
+            Self::ClockSetBack { created_at } => write!(
+                f,
+                "the clock was set back to before {created_at}, when the call was held"
+            ),
         }
     }
 }
@@ -59,11 +75,53 @@ pub(crate) struct Answer {
     pub(crate) at: String,
 }
 
+/// When a held call ends: on the first of three clocks. The monotonic one drives the session's
+/// wait, the boot clock counts a suspended host's time too, and the wall clock is what people
+/// were shown.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    monotonic: Instant,
+    boot: Duration,
+    created: SystemTime,
+    wall: SystemTime,
+}
+
+impl Deadline {
+    fn new(created: SystemTime, wait: Duration, until: Instant) -> Self {
+        Self {
+            monotonic: until,
+            boot: boot_time() + wait,
+            created,
+            wall: created + wait,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.monotonic
+            || boot_time() >= self.boot
+            || SystemTime::now() >= self.wall
+    }
+}
+
+fn boot_time() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
+}
+
 #[derive(Debug, Default)]
 struct Held {
     call: Option<HeldCall>,
-    until: Option<Instant>,
+    until: Option<Deadline>,
     answer: Option<Answer>,
+}
+
+impl Held {
+    fn is_open(&self) -> bool {
+        self.answer.is_none() && self.until.is_some_and(|until| !until.is_over())
+    }
 }
 
 /// Where held calls lie. Calls are serial, so one at the most lies there.
@@ -71,6 +129,51 @@ struct Held {
 pub(crate) struct Desk {
     held: Mutex<Held>,
     signals: Arc<Signals>,
+    changes: watch::Sender<u64>,
+}
+
+/// The calls that wait for a person, for a surface that shows them. It keeps no session alive.
+#[derive(Debug, Clone)]
+pub struct HeldCalls {
+    desk: Arc<Desk>,
+    changes: watch::Receiver<u64>,
+}
+
+impl HeldCalls {
+    pub(crate) fn new(desk: &Arc<Desk>) -> Self {
+        Self {
+            desk: Arc::clone(desk),
+            changes: desk.changes.subscribe(),
+        }
+    }
+
+    /// The calls that wait now.
+    #[must_use]
+    pub fn pending(&self) -> Vec<HeldCall> {
+        self.desk.pending()
+    }
+
+    /// Answers a held call, once, naming the digest of the review that was read.
+    ///
+    /// # Errors
+    /// [`DecideError`]
+    pub fn decide(
+        &self,
+        held_id: &str,
+        review_sha256: Digest,
+        approved: bool,
+        approver: Approver,
+    ) -> Result<(), DecideError> {
+        self.desk.decide(held_id, review_sha256, approved, approver)
+    }
+
+    /// Returns once a call was held, answered or taken away since the last return. Dropping the
+    /// future loses nothing.
+    pub async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
 
 impl Desk {
@@ -78,6 +181,7 @@ impl Desk {
         Self {
             held: Mutex::new(Held::default()),
             signals,
+            changes: watch::Sender::new(0),
         }
     }
 
@@ -85,9 +189,14 @@ impl Desk {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has_changed(&self) {
+        self.changes
+            .send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
     pub(crate) fn pending(&self) -> Vec<HeldCall> {
         let held = self.lock();
-        let open = held.answer.is_none() && held.until.is_some_and(|it| Instant::now() < it);
+        let open = held.is_open();
         held.call.iter().filter(|_| open).cloned().collect()
     }
 
@@ -95,26 +204,41 @@ impl Desk {
     pub(crate) fn hold(
         &self,
         call: &PreparedCall,
-        principal: &str,
+        state: &LoopState,
         wait: Duration,
         until: Instant,
-    ) -> HeldCall {
+    ) -> Result<HeldCall, HoldError> {
         let now = SystemTime::now();
+        let (created_at, expires_at) = (rfc3339(now), rfc3339(now + wait));
+        let held_id = HeldId::new(format!("held-{}", model::PublicationId::new()))?;
+        let review = Review::of(&ReviewParts {
+            held_id: &held_id,
+            run: state.run,
+            principal: &state.principal,
+            tool: call.tool(),
+            call_sha256: call.call_sha256(),
+            created_at: &created_at,
+            expires_at: &expires_at,
+            call: call.canonical(),
+        })?;
         let held = HeldCall {
-            held_id: format!("held-{}", model::PublicationId::new()),
-            principal: principal.to_owned(),
+            held_id: held_id.to_string(),
+            principal: state.principal.clone(),
             tool: call.tool().to_owned(),
-            review: call.canonical().clone(),
-            review_sha256: call.call_sha256(),
-            created_at: rfc3339(now),
-            expires_at: rfc3339(now + wait),
+            call: call.canonical().clone(),
+            call_sha256: call.call_sha256(),
+            review_sha256: review.sha256(),
+            review,
+            created_at,
+            expires_at,
         };
         *self.lock() = Held {
             call: Some(held.clone()),
-            until: Some(until),
+            until: Some(Deadline::new(now, wait, until)),
             answer: None,
         };
-        held
+        self.has_changed();
+        Ok(held)
     }
 
     /// Answers the held call, once.
@@ -140,16 +264,22 @@ impl Desk {
                 named: review_sha256,
             });
         }
-        if held.answer.is_some() || held.until.is_none_or(|until| Instant::now() >= until) {
+        if !held.is_open() {
             return Err(not_held());
+        }
+        let now = SystemTime::now();
+        if held.until.is_some_and(|until| now < until.created) {
+            let created_at = call.created_at.clone();
+            return Err(DecideError::ClockSetBack { created_at });
         }
         held.answer = Some(Answer {
             approved,
             approver,
-            at: rfc3339(SystemTime::now()),
+            at: rfc3339(now),
         });
         drop(held);
         self.signals.wake();
+        self.has_changed();
         Ok(())
     }
 
@@ -157,9 +287,44 @@ impl Desk {
         self.lock().answer.is_some()
     }
 
+    /// Whether the held call's time is over on one of the clocks.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().until.is_none_or(|until| until.is_over())
+    }
+
     /// Takes the call away, with the answer that it got.
     pub(crate) fn clear(&self) -> Option<Answer> {
-        std::mem::take(&mut *self.lock()).answer
+        let answer = std::mem::take(&mut *self.lock()).answer;
+        self.has_changed();
+        answer
+    }
+}
+
+/// Why a call cannot be held.
+#[derive(Debug)]
+pub(crate) enum HoldError {
+    Review(ReviewError),
+    Id(HeldIdError),
+}
+
+impl fmt::Display for HoldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Review(error) => error.fmt(f),
+            Self::Id(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ReviewError> for HoldError {
+    fn from(error: ReviewError) -> Self {
+        Self::Review(error)
+    }
+}
+
+impl From<HeldIdError> for HoldError {
+    fn from(error: HeldIdError) -> Self {
+        Self::Id(error)
     }
 }
 
@@ -167,7 +332,8 @@ impl HeldCall {
     pub(crate) fn receipt(&self, answer: Answer) -> Receipt {
         Receipt {
             held_id: self.held_id.clone(),
-            call_sha256: self.review_sha256,
+            call_sha256: self.call_sha256,
+            review_sha256: self.review_sha256,
             approver: answer.approver,
             created_at: self.created_at.clone(),
             decided_at: answer.at,

@@ -1,7 +1,9 @@
 //! One call's way through the house.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use approval::HoldBudget;
 use governance::{
     ActionExecutor, Admission, ApprovedCall, AuthorizedCall, BrokerToolCall, DispatchedCall,
     EndCause, LoopConfig, LoopState, Outcome, PreparedCall, ProposedCall, ReasoningPolicyGate,
@@ -64,6 +66,7 @@ pub struct GovernedToolDispatcher {
     pub(crate) state: LoopState,
     pub(crate) config: LoopConfig,
     pub(crate) approvals: Approvals,
+    pub(crate) holds: HoldBudget,
     /// The run's first record, until it is written.
     pub(crate) first: Option<RunStarted>,
     pub(crate) registered: bool,
@@ -149,8 +152,16 @@ impl GovernedToolDispatcher {
             return Err(refusal.advice(advice.clone()).into());
         }
         let timeout = self.config.approval_timeout;
+        if let Err(spent) = self.holds.take(prepared.tool(), Instant::now()) {
+            return Err(no(prepared, RefusalKind::NotApproved, &spent.to_string()));
+        }
         let (held, decision) =
-            attendant.await_decision(&prepared, ticket, &self.state.principal, timeout);
+            match attendant.await_decision(&prepared, ticket, &self.state, timeout) {
+                Ok(decided) => decided,
+                Err(error) => {
+                    return Err(no(prepared, RefusalKind::NotApproved, &error.to_string()));
+                }
+            };
         match decision {
             Decision::Answered(answer) if answer.approved => {
                 Ok(prepared.approve(held.receipt(answer))?)

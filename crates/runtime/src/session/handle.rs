@@ -9,7 +9,7 @@ use model::Digest;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::session::attendant::Attendant;
-use crate::session::desk::{DecideError, Desk, HeldCall};
+use crate::session::desk::{DecideError, Desk, HeldCall, HeldCalls};
 use crate::session::dispatcher::watch_journal;
 use crate::session::parts::{
     Answer, Job, LaunchEnd, Message, SessionParts, SessionStartError, Started,
@@ -179,6 +179,12 @@ impl GovernedToolSession {
     #[must_use]
     pub fn pending(&self) -> Vec<HeldCall> {
         self.desk.pending()
+    }
+
+    /// The same for a surface that shows them and waits for changes.
+    #[must_use]
+    pub fn held_calls(&self) -> HeldCalls {
+        HeldCalls::new(&self.desk)
     }
 
     /// Answers a held call, once, naming the digest of the review that was read.

@@ -10,7 +10,7 @@ mod signals;
 mod thread;
 mod ticket;
 
-pub use desk::{DecideError, HeldCall};
+pub use desk::{DecideError, HeldCall, HeldCalls};
 pub use dispatcher::{GovernedToolDispatcher, RegisterError, RunRegister};
 pub use handle::GovernedToolSession;
 pub use parts::{Answer, Approvals, LaunchEnd, SessionParts, SessionStartError};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use approval::HoldBudget;
 use governance::{BrokerToolCall, EndCause, SessionRules, StopCause, ToolDefinition};
 use journal::RunStarted;
 use tokio::sync::oneshot;
@@ -31,6 +32,7 @@ pub(crate) fn dispatcher(
         lifetime_ms: millis(parts.config.lifetime),
         tool_time_ms: millis(parts.config.tool_time_limit),
     };
+    let holds_per_hour = parts.config.holds_per_hour;
     GovernedToolDispatcher {
         executor: parts.executor,
         gate: parts.gate,
@@ -40,6 +42,7 @@ pub(crate) fn dispatcher(
         state: parts.state,
         config: parts.config,
         approvals: parts.approvals,
+        holds: HoldBudget::new(holds_per_hour),
         first: Some(first),
         registered: false,
         one_shot: parts.one_shot,

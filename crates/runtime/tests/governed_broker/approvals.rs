@@ -33,11 +33,20 @@ async fn an_approval_lets_the_call_run_once_and_is_recorded_with_it() {
         (TESTER, "guarded")
     );
     assert!(
-        held.review.as_str().contains(r#""argv":["echo","10"]"#),
+        held.call.as_str().contains(r#""argv":["echo","10"]"#),
         "{}",
-        held.review.as_str()
+        held.call.as_str()
     );
-    assert_eq!(held.review_sha256, held.review.digest());
+    assert_eq!(held.call_sha256, held.call.digest());
+    assert_eq!(held.review_sha256, held.review.sha256());
+    for part in [
+        &held.held_id,
+        TESTER,
+        &held.expires_at,
+        &held.call_sha256.to_hex(),
+    ] {
+        assert!(held.review.text().contains(part), "{part}");
+    }
     assert_eq!(governed.tier.started(), 0);
     governed.approve(&held);
     let again = governed
@@ -45,7 +54,7 @@ async fn an_approval_lets_the_call_run_once_and_is_recorded_with_it() {
         .decide(&held.held_id, held.review_sha256, true, approver());
     assert!(matches!(again, Err(DecideError::NotHeld { .. })));
     let outcome = succeeded(waiting.await.unwrap());
-    assert_eq!(outcome.call_sha256, held.review_sha256);
+    assert_eq!(outcome.call_sha256, held.call_sha256);
     assert_gone(&governed, &held.held_id, held.review_sha256);
     assert_eq!(governed.tier.started(), 1);
     let record = &governed.of_kind("CallDispatching")[0];
@@ -53,7 +62,7 @@ async fn an_approval_lets_the_call_run_once_and_is_recorded_with_it() {
     assert_eq!(approval["held_id"], held.held_id.as_str());
     assert_eq!(approval["surface"], "terminal");
     assert_eq!(approval["approver"], "uid 1000");
-    assert_eq!(approval["review_sha256"], record["call_sha256"]);
+    assert_eq!(approval["review_sha256"], held.review_sha256.to_hex());
     let time = |key: &str| approval[key].as_str().unwrap().to_owned();
     assert!(time("created_at") <= time("decided_at") && time("decided_at") <= time("expires_at"));
     governed.close().await.unwrap();

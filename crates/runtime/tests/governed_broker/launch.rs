@@ -95,11 +95,7 @@ async fn a_launch_that_demands_approval_is_shown_whole_and_waits() {
     let launch = tokio::spawn(async move { session.launch("command").await });
     let held = governed.held().await;
     for part in ["policy_sha256", r#"["sleep","60"]"#, "count the rows"] {
-        assert!(
-            held.review.as_str().contains(part),
-            "{}",
-            held.review.as_str()
-        );
+        assert!(held.call.as_str().contains(part), "{}", held.call.as_str());
     }
     assert_eq!(governed.tier.started(), 0);
     governed.approve(&held);

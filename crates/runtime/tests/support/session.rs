@@ -318,6 +318,7 @@ pub fn approver() -> Approver {
     Approver {
         surface: "terminal".to_owned(),
         identity: "uid 1000".to_owned(),
+        signatures: Vec::new(),
     }
 }
 
