@@ -1,7 +1,8 @@
 //! The verdict on a journal, for people who trust neither the file nor its place.
 //!
-//! Every checkpoint is checked with `verify_strict`, or on request the last one only. Memory is bounded by one chunk of pairs;
-//! pairs are parsed and checked in parallel, their order and tree in one line after it.
+//! Every checkpoint is checked with `verify_strict`, or on request the last one only. Memory is
+//! bounded by one chunk of pairs; pairs are parsed and checked in parallel, their order and tree
+//! in one line after it.
 
 use std::fmt;
 use std::fs::{File, Metadata};

@@ -177,7 +177,9 @@ proptest! {
         let mut bytes = good.clone();
         changes.iter().for_each(|change| apply(&mut bytes, &GOOD.other_proof, change));
         let key = key(1);
-        let check = |bytes: &[u8]| CallProof::parse(bytes).and_then(|it| it.check(Some(key.public())));
+        let check = |bytes: &[u8]| {
+            CallProof::parse(bytes).and_then(|it| it.check(Some(key.public())))
+        };
         let known = check(good).unwrap().records;
         if let Ok(checked) = check(&bytes) {
             // Spaces may differ; what is proved may only be less.

@@ -1,6 +1,8 @@
 //! The command line as its users meet it: the built program, real workers, exit codes and words.
 
 #[cfg(test)]
+mod anchors;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod desk;
