@@ -256,3 +256,25 @@ async fn a_worker_that_ignores_its_stop_is_unconfirmed_and_nobody_spins_for_it()
     assert!(matches!(outcome.outcome, Outcome::Unconfirmed { .. }));
     assert!(governed.close().await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_call_that_races_with_the_end_is_always_answered() {
+    for _ in 0..100 {
+        let governed = Setup::default().start();
+        let (session, after) = (governed.session.clone(), governed.session.clone());
+        let ends = tokio::spawn(async move { session.close().await });
+        let calls = tokio::spawn(async move {
+            for id in 0.. {
+                let call = after.call(call(&id.to_string(), "scale", json!({"count": 1})));
+                match tokio::time::timeout(crate::support::PATIENCE, call).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(_)) => return true,
+                    Err(_) => return false,
+                }
+            }
+            true
+        });
+        let _ = ends.await.unwrap();
+        assert!(calls.await.unwrap(), "nobody answers");
+    }
+}
