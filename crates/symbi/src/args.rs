@@ -108,9 +108,22 @@ pub(crate) enum ToolsCommand {
     Validate {
         /// One manifest [default: all of the project's]
         file: Option<PathBuf>,
+        /// Warn of what plain ToolClad runners would not do
+        #[arg(long)]
+        portable: bool,
     },
     /// Check arguments as a call does, and show what would run; nothing runs
     Test(CallArgs),
+    /// A tool's definition as clients see it, in JSON
+    Schema {
+        /// The tool's name
+        tool: String,
+    },
+    /// Write a commented manifest that is valid, and a policy for it; nothing is overwritten
+    Init {
+        /// The new tool's name
+        name: model::ToolName,
+    },
 }
 
 #[derive(Debug, Subcommand)]

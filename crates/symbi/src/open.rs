@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use model::{Digest, ToolName};
 use policy::{LaunchShape, Policies, PolicySource, PolicyType, ToolShape};
 use project::{AgentExecutor, Config, Project, Surface, Trust, TrustStatus, UserDirs};
-use toolclad::{Contract, ContractSet};
+use toolclad::{Contract, ContractSet, ProjectRules};
 
 use crate::exit::{Exit, Failure};
 
@@ -81,7 +81,18 @@ impl OpenProject {
             .project
             .manifests()
             .map(|file| (file.path.clone(), file.text.clone()));
-        ContractSet::parse(files).map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
+        ContractSet::parse_with(files, &self.rules()?)
+            .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
+    }
+
+    /// The project's custom types and scope.
+    pub(crate) fn rules(&self) -> Result<ProjectRules, Failure> {
+        let file = |path| {
+            let file = self.project.control_file(path)?;
+            Some((file.path.as_str(), file.text.as_str()))
+        };
+        ProjectRules::parse(file("toolclad.toml"), file("scope/scope.toml"))
+            .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
     }
 
     pub(crate) fn sources(&self, surface: Surface) -> Vec<PolicySource> {

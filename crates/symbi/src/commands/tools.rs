@@ -1,11 +1,14 @@
 //! `symbi tools`: what the manifests say, without running anything.
 
+mod init;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use model::{JsonObject, Untrusted};
-use toolclad::{BoundCall, Contract, ContractSet};
+use serde_json::json;
+use toolclad::{BoundCall, Contract, ContractSet, ProjectRules, ScanId, Surroundings};
 
 use crate::args::{CallArgs, Common, ToolsCommand};
 use crate::commands::call::parse_arguments;
@@ -20,45 +23,104 @@ const MANIFEST_BYTES_MAX: u64 = toolclad::limits::MANIFEST_BYTES_MAX as u64;
 pub(crate) fn run(command: &ToolsCommand, common: &Common) -> Result<Exit, Failure> {
     let output = Output::new(common.json);
     match command {
-        ToolsCommand::Validate { file: Some(file) } => validate_file(file, output),
-        ToolsCommand::Validate { file: None } => {
-            let contracts = OpenProject::find(common.project.as_deref())?.contracts()?;
-            report_valid(&contracts, output);
+        ToolsCommand::Validate { file, portable } => {
+            let contracts = match file {
+                Some(file) => read_file(file, common)?,
+                None => open(common)?.contracts()?,
+            };
+            report_valid(&contracts, *portable, output);
             Ok(Exit::Done)
         }
         ToolsCommand::List => {
-            let contracts = OpenProject::find(common.project.as_deref())?.contracts()?;
-            list(&contracts, output);
+            list(&open(common)?.contracts()?, output);
             Ok(Exit::Done)
         }
         ToolsCommand::Test(args) => {
-            let contracts = OpenProject::find(common.project.as_deref())?.contracts()?;
+            let contracts = open(common)?.contracts()?;
             test(find_tool(&contracts, &args.tool)?, args, output)
         }
+        ToolsCommand::Schema { tool } => {
+            let contracts = open(common)?.contracts()?;
+            schema(find_tool(&contracts, tool)?, output);
+            Ok(Exit::Done)
+        }
+        ToolsCommand::Init { name } => init::run(&open(common)?, name, output),
     }
 }
 
-fn validate_file(path: &Path, output: Output) -> Result<Exit, Failure> {
+fn open(common: &Common) -> Result<OpenProject, Failure> {
+    OpenProject::find(common.project.as_deref())
+}
+
+/// One manifest; the types and scope are those of the project around, if there is one.
+fn read_file(path: &Path, common: &Common) -> Result<ContractSet, Failure> {
     let shown = Untrusted::new(path.to_string_lossy()).escaped();
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(MANIFEST_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
     let name = path.to_string_lossy().into_owned();
-    let contracts = ContractSet::parse([(name, text)])
-        .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))?;
-    report_valid(&contracts, output);
-    Ok(Exit::Done)
+    let rules = match open(common) {
+        Ok(project) => project.rules()?,
+        Err(error) if common.project.is_some() => return Err(error),
+        Err(_) => ProjectRules::default(),
+    };
+    ContractSet::parse_with([(name, text)], &rules)
+        .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
 }
 
-fn report_valid(contracts: &ContractSet, output: Output) {
+fn report_valid(contracts: &ContractSet, portable: bool, output: Output) {
+    let advice = |contract: &Contract| {
+        let mut advice = contract.advice();
+        if portable {
+            advice.extend(contract.portable_advice());
+        }
+        advice
+    };
     if output.is_json() {
         let names: Vec<&str> = contracts.iter().map(|it| it.name().as_str()).collect();
-        return output.value(&serde_json::json!({ "valid": true, "tools": names }));
+        let warnings: Vec<_> = contracts
+            .iter()
+            .flat_map(|contract| {
+                let warn = |it: toolclad::Advice| {
+                    json!({ "tool": contract.name(), "warning": it.to_string() })
+                };
+                advice(contract).into_iter().map(warn).collect::<Vec<_>>()
+            })
+            .collect();
+        return output.value(&json!({ "valid": true, "tools": names, "warnings": warnings }));
     }
     for contract in contracts.iter() {
-        output.line(&format!("{}: valid", contract.name()));
+        let name = contract.name();
+        output.line(&format!("{name}: valid"));
+        for one in advice(contract) {
+            output.note(&format!("{name}: warning: {one}"));
+        }
+        if let Some(unserved) = contract.unserved() {
+            output.note(&format!("{name}: a call is refused: {unserved}"));
+        }
     }
+}
+
+/// As an MCP client lists it.
+fn schema(contract: &Contract, output: Output) {
+    let definition = contract.definition();
+    let mut value = json!({
+        "name": definition.name,
+        "description": definition.description,
+        "inputSchema": definition.input_schema,
+        "annotations": {
+            "readOnlyHint": definition.read_only_hint,
+            "destructiveHint": definition.destructive_hint,
+        },
+    });
+    if let (Some(schema), Some(map)) = (contract.output_schema(), value.as_object_mut()) {
+        map.insert("outputSchema".to_owned(), schema.clone());
+    }
+    if output.is_json() {
+        return output.value(&value);
+    }
+    output.line(&format!("{value:#}"));
 }
 
 fn list(contracts: &ContractSet, output: Output) {
@@ -66,7 +128,7 @@ fn list(contracts: &ContractSet, output: Output) {
         let tools: Vec<_> = contracts
             .iter()
             .map(|contract| {
-                serde_json::json!({
+                json!({
                     "name": contract.name(),
                     "version": contract.version(),
                     "description": contract.description(),
@@ -76,7 +138,7 @@ fn list(contracts: &ContractSet, output: Output) {
                 })
             })
             .collect();
-        return output.value(&serde_json::json!({ "tools": tools }));
+        return output.value(&json!({ "tools": tools }));
     }
     let width = contracts
         .iter()
@@ -110,9 +172,15 @@ fn list(contracts: &ContractSet, output: Output) {
 
 fn test(contract: &Contract, args: &CallArgs, output: Output) -> Result<Exit, Failure> {
     let arguments = JsonObject::from_map(parse_arguments(&args.arguments)?);
+    let refuse = |error: &dyn std::fmt::Display| Failure::new(Exit::Refused, error.to_string());
+    let scan_id = ScanId::new("preview").map_err(|error| refuse(&error))?;
+    let surroundings = Surroundings {
+        scan_id: Some(&scan_id),
+        ..Surroundings::default()
+    };
     let bound = contract
-        .bind(&arguments)
-        .map_err(|error| Failure::new(Exit::Refused, error.to_string()))?;
+        .bind_with(&arguments, &surroundings)
+        .map_err(|error| refuse(&error))?;
     preview(contract, &bound, output);
     Ok(Exit::Done)
 }
@@ -121,15 +189,15 @@ const PREVIEW: &str = "preview: nothing is enforced and no host path was checked
 
 fn preview(contract: &Contract, bound: &BoundCall, output: Output) {
     if output.is_json() {
-        return output.value(&serde_json::json!({
+        return output.value(&json!({
             "tool": contract.name(),
-            "argv": bound.argv,
+            "argv": bound.shown_argv,
             "read": bound.reads,
             "create": bound.creates,
             "preview": PREVIEW,
         }));
     }
-    for element in &bound.argv {
+    for element in &bound.shown_argv {
         output.line(&Untrusted::new(element.as_str()).escaped());
     }
     for (key, path) in &bound.reads {
@@ -149,6 +217,9 @@ fn preview(contract: &Contract, bound: &BoundCall, output: Output) {
             "{}: {} becomes {}",
             clamp.argument, clamp.asked, clamp.used
         ));
+    }
+    for argument in &bound.stripped {
+        output.note(&format!("{argument}: hidden parts were taken out"));
     }
     output.note(PREVIEW);
 }

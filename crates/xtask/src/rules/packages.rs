@@ -6,7 +6,7 @@ use crate::metadata::Metadata;
 use crate::tree::TextFile;
 
 /// Licences that a package may be under.
-const LICENSES: [&str; 9] = [
+const LICENSES: [&str; 10] = [
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
@@ -14,6 +14,7 @@ const LICENSES: [&str; 9] = [
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
+    "MIT-0",
     "Unicode-3.0",
     "Zlib",
 ];
