@@ -1,11 +1,6 @@
 //! The session as a library: real manifests, real Cedar, real journals, fake and real workers.
 
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "helpers of tests"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
