@@ -51,8 +51,8 @@ impl Evidence {
         self.capture
     }
 
-    /// What `output_dir` says below the evidence folder: a relative path in which `{scan_id}` stands
-    /// for the call.
+    /// What `output_dir` says below the evidence folder: a relative path in which `{scan_id}`
+    /// stands for the call.
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
