@@ -9,6 +9,8 @@ pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 /// Largest checkpoint line, without its line feed.
 pub const CHECKPOINT_LINE_BYTES_MAX: usize = 512;
+/// Most signatures of one note: of the old and the new key where the key changes.
+pub const NOTE_SIGNATURES_MAX: usize = 2;
 /// Largest write: two records with their checkpoints.
 pub const APPEND_BYTES_MAX: usize = 2 * (RECORD_BYTES_MAX + CHECKPOINT_LINE_BYTES_MAX + 2);
 

@@ -11,6 +11,7 @@ use model::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{PublicKey, RunSigner, SIGNATURE_BYTES};
+use crate::limits::NOTE_SIGNATURES_MAX;
 
 /// The head of a tree: how many records, and what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,9 +115,6 @@ pub(crate) struct Note {
     signatures: Vec<NoteSignature>,
 }
 
-/// Most signatures of one note.
-const SIGNATURES_MAX: usize = 2;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NoteSignature {
     name: String,
@@ -208,7 +206,7 @@ fn parse_signatures(mut block: &str) -> Result<Vec<NoteSignature>, NoteError> {
     while !block.is_empty() {
         let (line, rest) = block.split_once('\n').ok_or(NoteError::SignatureLine)?;
         let signature = parse_signature(line).ok_or(NoteError::SignatureLine)?;
-        if signatures.len() >= SIGNATURES_MAX {
+        if signatures.len() >= NOTE_SIGNATURES_MAX {
             return Err(NoteError::SignatureLine);
         }
         signatures.push(signature);

@@ -1,6 +1,13 @@
 //! `symbi audit` as an auditor uses it. The journals are made by the library that every run uses,
 //! so that no isolation is needed here. Each one is verified by `verify-journal.py` too.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "what the tests share is test code too"
+)]
+
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ fn a_call_is_anchored_at_its_publication_and_its_end() {
     let said: Value = serde_json::from_str(&ended.stdout).unwrap();
     let run = said["run_id"].as_str().unwrap();
     let vault = fs::read_to_string(desk.path("vault")).unwrap();
-    let journal = fs::read_to_string(said["journal"].as_str().unwrap()).unwrap();
+    let journal = desk.verified_journal();
     assert!(
         vault
             .lines()

@@ -235,9 +235,28 @@ impl Desk {
         self.symbi(&["--project", "project", "audit", "verify", &run])
             .expect(0)
             .says("intact");
+        self.independently_verified(&journals[0], &run);
         let text = fs::read_to_string(&journals[0]).unwrap();
         assert!(text.contains("\"kind\":\"RunEnded\""), "{text}");
         text
+    }
+
+    /// The verifier that shares no code with `symbi` says the same.
+    #[track_caller]
+    pub(crate) fn independently_verified(&self, journal: &Path, run: &str) {
+        let key = self.symbi(&["--project", "project", "audit", "key"]).stdout;
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scripts/verify-journal.py"
+        );
+        let output = Command::new("python3")
+            .arg(script)
+            .arg(journal)
+            .args(["--run-id", run, "--public-key", key.trim(), "--ledger"])
+            .arg(self.project().join(".symbiont/ledger.jsonl"))
+            .output()
+            .unwrap();
+        Ended::from(output).expect(0).says("intact");
     }
 
     /// Neither a folder of sockets nor a staged file is left.
