@@ -17,8 +17,12 @@ pub const OPERATORS_MAX: usize = 64;
 pub const OPERATOR_KEYS_MAX: usize = 16;
 /// Longest public key, in bytes.
 pub const PUBLIC_KEY_BYTES_MAX: usize = 4 << 10;
-/// Longest armored signature, in bytes.
-pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
+/// Longest armored signature, in bytes: a record keeps it whole.
+pub const SIGNATURE_BYTES_MAX: usize = 1 << 10;
+/// Most operators that must sign: a record keeps all their signatures.
+pub const REQUIRE_MAX: usize = 8;
+/// Longest name of an operator, in bytes.
+pub const OPERATOR_BYTES_MAX: usize = 64;
 
 /// Longest request on the gate's socket, in bytes, with its line end.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;

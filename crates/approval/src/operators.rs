@@ -9,7 +9,10 @@ use std::fmt;
 use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 
 use crate::answer::HeldId;
-use crate::limits::{OPERATOR_KEYS_MAX, OPERATORS_MAX, PUBLIC_KEY_BYTES_MAX, SIGNATURE_BYTES_MAX};
+use crate::limits::{
+    OPERATOR_BYTES_MAX, OPERATOR_KEYS_MAX, OPERATORS_MAX, PUBLIC_KEY_BYTES_MAX, REQUIRE_MAX,
+    SIGNATURE_BYTES_MAX,
+};
 use crate::review::Review;
 
 /// The namespace of every signature: what it was made for, so that it serves nothing else.
@@ -26,6 +29,9 @@ pub struct Operators {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperatorsError {
     TooMany {
+        max: usize,
+    },
+    Name {
         max: usize,
     },
     /// An operator without a key, or with too many.
@@ -58,6 +64,10 @@ impl fmt::Display for OperatorsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany { max } => write!(f, "there are more than {max} operators"),
+            Self::Name { max } => write!(
+                f,
+                "an operator's name has 1 to {max} ASCII characters without spaces"
+            ),
             Self::Keys {
                 operator,
                 count,
@@ -86,7 +96,8 @@ impl fmt::Display for OperatorsError {
             ),
             Self::Require { require, operators } => write!(
                 f,
-                "`require` demands {require} operators, and {operators} are named"
+                "`require` is {require}, and {operators} operators are named; it is at least 1 and at \
+                 most {REQUIRE_MAX}"
             ),
         }
     }
@@ -192,7 +203,7 @@ impl Operators {
             return Err(OperatorsError::TooMany { max: OPERATORS_MAX });
         }
         let require = usize::try_from(require).unwrap_or(usize::MAX);
-        if require == 0 || require > operators.len() {
+        if require == 0 || require > operators.len().min(REQUIRE_MAX) {
             return Err(OperatorsError::Require {
                 require,
                 operators: operators.len(),
@@ -200,6 +211,12 @@ impl Operators {
         }
         let mut keys: Vec<(String, PublicKey)> = Vec::new();
         for (operator, texts) in operators {
+            let printable = operator.bytes().all(|byte| byte.is_ascii_graphic());
+            if operator.is_empty() || operator.len() > OPERATOR_BYTES_MAX || !printable {
+                return Err(OperatorsError::Name {
+                    max: OPERATOR_BYTES_MAX,
+                });
+            }
             if texts.is_empty() || texts.len() > OPERATOR_KEYS_MAX {
                 return Err(OperatorsError::Keys {
                     operator: operator.clone(),

@@ -16,11 +16,13 @@ mod parse;
 mod request;
 mod schema;
 mod shape;
+mod shown;
 mod verdict;
 
 pub use load::Policies;
 pub use request::{ApprovalFact, Request, RequestError};
 pub use shape::{LaunchShape, PolicySource, PolicyType, ToolKind, ToolShape};
+pub use shown::ShownRequest;
 pub use verdict::{Denial, PolicyNote, Verdict};
 
 #[cfg(test)]

@@ -79,9 +79,15 @@ pub const USER_ENTRIES_MAX: usize = 64;
 /// How long a held call waits for a person, in seconds.
 pub const APPROVAL_SECONDS_DEFAULT: u64 = 300;
 pub const APPROVAL_SECONDS_MAX: u64 = 86_400;
-/// Calls of one run that may be held for a person in one hour.
-pub const HOLDS_PER_HOUR_DEFAULT: u64 = 60;
+/// Calls of one tool that a run may hold for a person in one hour.
+pub const HOLDS_PER_HOUR_DEFAULT: u64 = 8;
 pub const HOLDS_PER_HOUR_MAX: u64 = 10_000;
+/// Longest name of an operator, in bytes.
+pub const OPERATOR_BYTES_MAX: usize = 64;
+/// Most keys of one operator.
+pub const OPERATOR_KEYS_MAX: usize = 16;
+/// Most operators that must sign.
+pub const REQUIRE_MAX: u64 = 8;
 
 const _: () = assert!(CONTROL_FILE_BYTES_MAX <= CONTROL_TOTAL_BYTES_MAX);
 const _: () = assert!(CONTROL_TOTAL_BYTES_MAX * 6 + (8 << 20) <= TRUST_RECORD_BYTES_MAX);

@@ -270,6 +270,10 @@ impl<'s> Entry<'s> {
         text
     }
 
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::String(_))
+    }
+
     pub(crate) fn boolean(&self) -> Option<bool> {
         let boolean = self.value.get_ref().as_bool();
         if boolean.is_none() {

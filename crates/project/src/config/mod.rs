@@ -26,7 +26,7 @@ pub use user::{
 
 use crate::limits::{
     APPROVAL_SECONDS_DEFAULT, APPROVAL_SECONDS_MAX, HOLDS_PER_HOUR_DEFAULT, HOLDS_PER_HOUR_MAX,
-    LABEL_BYTES_MAX,
+    LABEL_BYTES_MAX, OPERATOR_BYTES_MAX, OPERATOR_KEYS_MAX, REQUIRE_MAX,
 };
 use crate::reader::{Entry, Source, Table};
 
@@ -48,10 +48,15 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApprovalSettings {
-    /// In the order of the file; never empty, each once.
+    /// In the order of the file, each once; empty where the file names none: nobody is asked.
     pub surfaces: Vec<ApprovalSurface>,
     pub timeout_seconds: u64,
+    /// Of each tool.
     pub holds_per_hour: u64,
+    /// Who signs approvals: SSH public keys by operator. Empty where nobody has to.
+    pub operators: BTreeMap<String, Vec<String>>,
+    /// How many of them must sign.
+    pub require: u64,
 }
 
 /// Where a held call is shown to a person.
@@ -169,9 +174,11 @@ fn label(entry: &Entry<'_>) -> Option<String> {
 
 fn read_approval(root: &Table<'_>) -> ApprovalSettings {
     let mut settings = ApprovalSettings {
-        surfaces: ApprovalSurface::ALL.to_vec(),
+        surfaces: Vec::new(),
         timeout_seconds: APPROVAL_SECONDS_DEFAULT,
         holds_per_hour: HOLDS_PER_HOUR_DEFAULT,
+        operators: BTreeMap::new(),
+        require: 1,
     };
     let Some(table) = root.table("approval") else {
         return settings;
@@ -186,8 +193,53 @@ fn read_approval(root: &Table<'_>) -> ApprovalSettings {
     if let Some(holds) = integer("holds_per_hour", HOLDS_PER_HOUR_MAX) {
         settings.holds_per_hour = holds;
     }
+    if let Some(operators) = table.table("operators") {
+        settings.operators = read_operators(&operators);
+        if settings.surfaces.contains(&ApprovalSurface::Terminal) {
+            operators.fault(
+                "`approval.surfaces` names the terminal, where no operator can sign",
+                "write: surfaces = [\"gate\"]",
+            );
+        }
+    }
+    if let Some(entry) = table.entry("require") {
+        let operators = u64::try_from(settings.operators.len()).unwrap_or(u64::MAX);
+        match entry.integer(1..=REQUIRE_MAX) {
+            Some(require) if require > operators => entry.fault(
+                format!("`approval.require` is {require}, and {operators} operators are named"),
+                "name them in [approval.operators]: NAME = \"ssh-ed25519 AAAA...\"",
+            ),
+            Some(require) => settings.require = require,
+            None => {}
+        }
+    }
     table.finish();
     settings
+}
+
+/// `NAME = "key"`, or a list of keys. Whether each is a key is for the crate that verifies.
+fn read_operators(table: &Table<'_>) -> BTreeMap<String, Vec<String>> {
+    let mut operators = BTreeMap::new();
+    for (name, _, entry) in table.named_entries() {
+        let keys: Vec<String> = if entry.is_text() {
+            entry.text().map(str::to_owned).into_iter().collect()
+        } else {
+            let keys = entry.distinct_texts(OPERATOR_KEYS_MAX);
+            keys.into_iter().map(|(key, _)| key.to_owned()).collect()
+        };
+        let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
+        if name.is_empty() || name.len() > OPERATOR_BYTES_MAX || !printable || keys.is_empty() {
+            entry.fault(
+                format!("`{}` is no operator with a key", entry.name()),
+                format!(
+                    "a name has 1 to {OPERATOR_BYTES_MAX} ASCII characters without spaces, and \
+                     at least one SSH public key"
+                ),
+            );
+        }
+        operators.insert(name.to_owned(), keys);
+    }
+    operators
 }
 
 fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {

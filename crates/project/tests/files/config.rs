@@ -163,7 +163,11 @@ fn an_empty_configuration_has_the_documented_defaults() {
     );
     assert_eq!((limits.time_ms, limits.stream_bytes), (30_000, 8 << 20));
     assert_eq!(config.approval.timeout_seconds, 300);
-    assert_eq!(config.approval.surfaces, ApprovalSurface::ALL);
+    assert!(config.approval.surfaces.is_empty() && config.approval.operators.is_empty());
+    assert_eq!(
+        (config.approval.holds_per_hour, config.approval.require),
+        (8, 1)
+    );
 }
 
 #[test]
@@ -681,5 +685,37 @@ proptest! {
             prop_assert!(error.faults().iter().count() > 0);
             prop_assert!(error.to_string().contains("symbiont.toml:"));
         }
+    }
+}
+
+#[test]
+fn operators_have_one_key_or_several_and_as_many_must_sign_as_there_are() {
+    let config = parse(
+        "[approval]\nsurfaces = [\"gate\"]\nrequire = 2\n[approval.operators]\n\
+         alice = [\"ssh-ed25519 A\", \"ssh-ed25519 B\"]\nbob = \"ssh-ed25519 C\"\n",
+    );
+    let operators = &config.approval.operators;
+    assert_eq!(operators["alice"], ["ssh-ed25519 A", "ssh-ed25519 B"]);
+    assert_eq!(operators["bob"], ["ssh-ed25519 C"]);
+    assert_eq!(config.approval.require, 2);
+    for (text, wanted) in [
+        ("[approval]\nrequire = 1\n", "0 operators are named"),
+        ("[approval]\nrequire = 9\n", "out of range"),
+        (
+            "[approval.operators]\nalice = []\n",
+            "no operator with a key",
+        ),
+        (
+            "[approval.operators]\n\"a b\" = \"k\"\n",
+            "no operator with a key",
+        ),
+        ("[approval.operators]\nalice = 1\n", "must be a list"),
+        (
+            "[approval]\nsurfaces = [\"terminal\"]\n[approval.operators]\nalice = \"k\"\n",
+            "where no operator can sign",
+        ),
+    ] {
+        let error = message(text);
+        assert!(error.contains(wanted), "{text}: {error}");
     }
 }

@@ -267,3 +267,43 @@ async fn what_was_approved_is_what_runs_whatever_became_of_the_input() {
 fn copy() -> serde_json::Value {
     json!({"input": "data/a.csv", "output": "out/b.csv"})
 }
+
+#[tokio::test]
+async fn a_tool_is_held_as_often_as_it_may_in_an_hour_and_then_refused_unasked() {
+    let governed = Setup::default().start();
+    let most = governance::limits::HOLDS_PER_HOUR_DEFAULT;
+    for number in 0..most {
+        let waiting = governed.spawn(&number.to_string(), "guarded", json!({"count": 1}));
+        let held = governed.held().await;
+        governed
+            .session
+            .decide(&held.held_id, held.review_sha256, false, approver())
+            .unwrap();
+        refused(waiting.await.unwrap());
+    }
+    let refusal = refused(governed.call("more", "guarded", json!({"count": 1})).await);
+    assert_eq!(refusal.kind, RefusalKind::NotApproved);
+    assert!(refusal.reason.contains("holds_per_hour"), "{refusal}");
+    // Another tool can still ask.
+    let waiting = governed.spawn("other", "guarded_copy", copy());
+    let held = governed.held().await;
+    governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_surface_is_woken_by_every_change_and_keeps_no_session_alive() {
+    let governed = Setup::default().start();
+    let mut calls = governed.session.held_calls();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    calls.changed().await;
+    let held = calls.pending().remove(0);
+    calls
+        .decide(&held.held_id, held.review_sha256, false, approver())
+        .unwrap();
+    calls.changed().await;
+    assert!(calls.pending().is_empty());
+    refused(waiting.await.unwrap());
+    governed.close().await.unwrap();
+}

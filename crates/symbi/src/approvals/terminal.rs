@@ -1,0 +1,239 @@
+//! The run's own terminal. It is opened by its name, so that no pipe can answer; it asks only in
+//! the foreground; what was typed before the question is thrown away.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use approval::limits::{ANSWER_BYTES_MAX, ANSWERS_WRONG_MAX};
+use approval::{Answer, HeldId};
+use governance::Approver;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::Signal;
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp,
+    tcsetattr,
+};
+use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls};
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+
+/// Largest line of a terminal in its line mode, in bytes.
+const LINE_BYTES_MAX: usize = 4096;
+const _: () = assert!(ANSWER_BYTES_MAX < LINE_BYTES_MAX);
+
+/// The controlling terminal of the process.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    tty: OwnedFd,
+}
+
+/// What became of a question.
+enum Asked {
+    Finished,
+    /// The process was stopped and continued meanwhile: ask once more.
+    Again,
+    /// The terminal belongs to another process group now.
+    Behind,
+}
+
+impl Terminal {
+    pub(super) fn open() -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let tty = rustix::fs::openat(CWD, "/dev/tty", flags, Mode::empty())?;
+        Ok(Self { tty })
+    }
+
+    /// Asks about every call that is held, until dropped.
+    pub(super) async fn ask(self, mut held: HeldCalls) {
+        let continued = SignalKind::from_raw(Signal::CONT.as_raw());
+        let (Ok(tty), Ok(mut continued)) = (AsyncFd::register(self.tty), signal(continued)) else {
+            return;
+        };
+        let mut finished = None;
+        let mut told = None;
+        loop {
+            let call = held.pending().into_iter().next();
+            let Some(call) = call.filter(|call| finished.as_ref() != Some(&call.held_id)) else {
+                held.changed().await;
+                continue;
+            };
+            let asked = Question {
+                tty: &tty,
+                call: &call,
+            };
+            match asked.ask(&mut held, &mut continued).await {
+                Ok(Asked::Again) => {}
+                Ok(Asked::Behind) => {
+                    if told.as_ref() != Some(&call.held_id) {
+                        told = Some(call.held_id.clone());
+                        note(
+                            "symbi: a call waits for your approval: bring symbi to the foreground",
+                        );
+                    }
+                    tokio::select! {
+                        () = held.changed() => {}
+                        _ = continued.recv() => {}
+                    }
+                }
+                Ok(Asked::Finished) | Err(_) => finished = Some(call.held_id),
+            }
+        }
+    }
+}
+
+/// One held call on the terminal.
+struct Question<'a> {
+    tty: &'a AsyncFd<OwnedFd>,
+    call: &'a HeldCall,
+}
+
+impl Question<'_> {
+    async fn ask(&self, held: &mut HeldCalls, continued: &mut Signals) -> io::Result<Asked> {
+        if !self.is_in_front() {
+            return Ok(Asked::Behind);
+        }
+        let _modes = LineModes::set(self.tty)?;
+        self.write(&request(self.call)).await?;
+        let mut wrong = 0;
+        tcflush(self.tty.get_ref(), QueueSelector::IFlush)?;
+        self.write("> ").await?;
+        loop {
+            let line = tokio::select! {
+                biased;
+                () = held.changed() => {
+                    let mut pending = held.pending().into_iter();
+                    if pending.any(|it| it.held_id == self.call.held_id) {
+                        continue;
+                    }
+                    let gone = "\nsymbi: the call waits no longer: it was answered elsewhere, \
+                                withdrawn, or its time is over\n";
+                    self.write(gone).await?;
+                    return Ok(Asked::Finished);
+                }
+                _ = continued.recv() => return Ok(Asked::Again),
+                line = self.read_line() => line?,
+            };
+            if !self.is_in_front() {
+                return Ok(Asked::Behind);
+            }
+            let answer = match self.read_answer(line.as_deref()) {
+                Ok(answer) => answer,
+                Err(_) if wrong + 1 >= ANSWERS_WRONG_MAX => Answer::Deny,
+                Err(reason) => {
+                    wrong += 1;
+                    self.write(&format!("{reason}\n> ")).await?;
+                    continue;
+                }
+            };
+            let said = self.decide(held, answer);
+            self.write(&format!("symbi: {said}\n")).await?;
+            return Ok(Asked::Finished);
+        }
+    }
+
+    /// No line at all is a terminal that went away: nobody says yes there.
+    fn read_answer(&self, line: Option<&[u8]>) -> Result<Answer, String> {
+        let Some(line) = line else {
+            return Ok(Answer::Deny);
+        };
+        let held_id = HeldId::new(self.call.held_id.as_str()).map_err(|it| it.to_string())?;
+        line.strip_suffix(b"\n")
+            .map(|line| Answer::read(line, &held_id).map_err(|error| error.to_string()))
+            .unwrap_or_else(|| Err("that is no whole line".to_owned()))
+    }
+
+    fn decide(&self, held: &HeldCalls, answer: Answer) -> String {
+        let approver = Approver {
+            surface: "terminal".to_owned(),
+            identity: format!("uid {}", rustix::process::getuid().as_raw()),
+            signatures: Vec::new(),
+        };
+        let call = self.call;
+        match held.decide(
+            &call.held_id,
+            call.review_sha256,
+            answer.approves(),
+            approver,
+        ) {
+            Ok(()) if answer.approves() => format!("approved {}", call.held_id),
+            Ok(()) => format!("denied {}", call.held_id),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn is_in_front(&self) -> bool {
+        tcgetpgrp(self.tty.get_ref()).is_ok_and(|group| group == rustix::process::getpgrp())
+    }
+
+    async fn write(&self, text: &str) -> io::Result<()> {
+        let mut left = text.as_bytes();
+        while !left.is_empty() {
+            let mut ready = self.tty.writable().await?;
+            let written = ready.try_io(|tty| Ok(rustix::io::write(tty.get_ref(), left)?));
+            if let Ok(written) = written {
+                left = left.get(written?..).unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+
+    /// One line as the terminal gives it; `None` where it is closed.
+    async fn read_line(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = vec![0; LINE_BYTES_MAX];
+        loop {
+            let mut ready = self.tty.readable().await?;
+            let read = ready.try_io(|tty| Ok(rustix::io::read(tty.get_ref(), &mut *line)?));
+            match read {
+                Ok(Ok(0) | Err(_)) => return Ok(None),
+                Ok(Ok(length)) => {
+                    line.truncate(length);
+                    return Ok(Some(line));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The terminal in its line mode with echo, and back as it was when dropped.
+struct LineModes<'a> {
+    tty: &'a AsyncFd<OwnedFd>,
+    before: Termios,
+}
+
+impl<'a> LineModes<'a> {
+    fn set(tty: &'a AsyncFd<OwnedFd>) -> io::Result<Self> {
+        let before = tcgetattr(tty.as_fd())?;
+        let mut modes = before.clone();
+        modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        modes.input_modes |= InputModes::ICRNL;
+        tcsetattr(tty.as_fd(), OptionalActions::Now, &modes)?;
+        Ok(Self { tty, before })
+    }
+}
+
+impl Drop for LineModes<'_> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.tty.as_fd(), OptionalActions::Now, &self.before);
+    }
+}
+
+fn request(call: &HeldCall) -> String {
+    let HeldCall {
+        held_id,
+        expires_at,
+        review,
+        review_sha256,
+        ..
+    } = call;
+    format!(
+        "\nsymbi: a call waits for your approval until {expires_at}. All that will run:\n\n{}\n\
+         review sha256 {review_sha256}\n\
+         Type one of these lines, exactly:\n  approve {held_id}\n  deny {held_id}\n",
+        review.text()
+    )
+}
+
+fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,166 @@
+//! The operator's side of the gates: one socket for each run, in the user's private folder.
+
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use approval::limits::RESPONSE_BYTES_MAX;
+use approval::wire::{Request, Response, WireError};
+use model::RunId;
+use project::{Folder, UserDirs};
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::net::sockopt::socket_peercred;
+
+use crate::approvals::gate::SOCKET_SUFFIX;
+use crate::exit::{Exit, Failure};
+
+/// For one request and its response.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Most entries of the folder that are looked at.
+const ENTRIES_MAX: usize = 4096;
+
+/// The folder of the sockets.
+#[derive(Debug)]
+pub(super) struct Gates {
+    folder: Folder,
+}
+
+/// The gate of one run.
+#[derive(Debug)]
+pub(super) struct RunGate<'a> {
+    gates: &'a Gates,
+    run: RunId,
+}
+
+/// Why a run did not answer.
+#[derive(Debug)]
+pub(super) enum AskError {
+    Io(io::Error),
+    /// The socket is another user's.
+    Owner {
+        uid: u32,
+    },
+    Wire(WireError),
+    /// It closed without an answer.
+    Silent,
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "it does not answer: {error}"),
+            Self::Owner { uid } => write!(f, "its socket belongs to uid {uid}"),
+            Self::Wire(error) => error.fmt(f),
+            Self::Silent => f.write_str("it ended without an answer"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl From<io::Error> for AskError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Gates {
+    pub(super) fn open(dirs: &UserDirs) -> Result<Self, Failure> {
+        let folder = dirs
+            .sockets()
+            .map_err(|error| Failure::of(Exit::Storage, &error))?;
+        Ok(Self { folder })
+    }
+
+    pub(super) const fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// The gate of the run that a file of the folder belongs to.
+    pub(super) fn of_name(&self, name: &str) -> Option<RunGate<'_>> {
+        let run = name.strip_suffix(SOCKET_SUFFIX)?.parse().ok()?;
+        Some(RunGate { gates: self, run })
+    }
+
+    /// All runs that have a gate, oldest first.
+    pub(super) fn running(&self) -> Result<Vec<RunGate<'_>>, Failure> {
+        let failed = |error: io::Error| {
+            Failure::new(Exit::Storage, format!("the folder of the gates: {error}"))
+        };
+        let entries =
+            rustix::fs::Dir::read_from(self.folder.fd()).map_err(|error| failed(error.into()))?;
+        let mut gates = Vec::new();
+        for entry in entries.take(ENTRIES_MAX) {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            let gate = entry.file_name().to_str().ok();
+            gates.extend(gate.and_then(|name| self.of_name(name)));
+        }
+        gates.sort_by_key(|gate| gate.run);
+        Ok(gates.into_iter().filter(RunGate::lives).collect())
+    }
+}
+
+impl RunGate<'_> {
+    pub(super) const fn run(&self) -> RunId {
+        self.run
+    }
+
+    fn name(&self) -> String {
+        format!("{}{SOCKET_SUFFIX}", self.run)
+    }
+
+    /// Whether anybody listens. The socket of a run that died is removed: a socket listens
+    /// before it has its name, and no run has another's id.
+    fn lives(&self) -> bool {
+        match self.connect() {
+            Err(AskError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let _ = unlinkat(self.gates.folder.fd(), self.name(), AtFlags::empty());
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn connect(&self) -> Result<UnixStream, AskError> {
+        let folder = self.gates.folder.fd().as_raw_fd();
+        let stream = UnixStream::connect(format!("/proc/self/fd/{folder}/{}", self.name()))?;
+        let owner = socket_peercred(&stream).map_err(io::Error::from)?.uid;
+        if owner != rustix::process::geteuid() {
+            let uid = owner.as_raw();
+            return Err(AskError::Owner { uid });
+        }
+        stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+        Ok(stream)
+    }
+
+    /// Asks one thing.
+    pub(super) fn ask(&self, request: &Request) -> Result<Response, AskError> {
+        let stream = self.connect()?;
+        stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        (&stream).write_all(request.to_line().as_bytes())?;
+        read(&mut BufReader::new(stream))?.ok_or(AskError::Silent)
+    }
+
+    /// Asks for all held calls, now and after every change.
+    pub(super) fn watch(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Response, AskError>>, AskError> {
+        let stream = self.connect()?;
+        (&stream).write_all(Request::Watch.to_line().as_bytes())?;
+        let mut stream = BufReader::new(stream);
+        Ok(std::iter::from_fn(move || read(&mut stream).transpose()))
+    }
+}
+
+/// One response; `None` at the end.
+fn read(stream: &mut BufReader<UnixStream>) -> Result<Option<Response>, AskError> {
+    let mut line = Vec::new();
+    let most = RESPONSE_BYTES_MAX as u64 + 1;
+    stream.take(most).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    Response::read(&line).map(Some).map_err(AskError::Wire)
+}

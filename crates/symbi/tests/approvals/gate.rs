@@ -1,0 +1,344 @@
+//! The gate: another process of the operator answers.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use serde_json::Value;
+
+use crate::desk::{Desk, Ended, interrupt, until, wait};
+use crate::world::{call, configure, created, guarded, on_terminal, press, records};
+
+/// A call that waits at the gate, and its held id.
+fn held(desk: &Desk) -> (Child, String) {
+    let child = desk.start(&call(&["--approval-gate", "--approval-timeout", "60"]));
+    let mut id = String::new();
+    until("a held call", || {
+        let listed = desk.symbi(&["gate", "list", "--json"]).expect(0);
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        id = listed["held"][0]["held_id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        !id.is_empty()
+    });
+    (child, id)
+}
+
+fn gate(desk: &Desk, words: &[&str]) -> Ended {
+    desk.symbi(&[&["gate"], words].concat())
+}
+
+fn socket(desk: &Desk) -> PathBuf {
+    let sockets: Vec<PathBuf> = fs::read_dir(desk.path("run/symbi"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|it| it == "gate"))
+        .collect();
+    assert_eq!(sockets.len(), 1, "{sockets:?}");
+    sockets[0].clone()
+}
+
+#[test]
+fn a_held_call_is_listed_shown_and_approved_from_another_process() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    gate(&desk, &["list"])
+        .expect(0)
+        .says(&id)
+        .says("operator wants guarded");
+    let shown = gate(&desk, &["show", &id]).expect(0);
+    let review: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(review["held_id"], id.as_str());
+    assert!(shown.stdout.contains("\"out/new.csv\"") && shown.stdout.contains("\"argv\": ["));
+    assert!(!created(&desk));
+    gate(&desk, &["approve", &id]).expect(0).says("approved");
+    wait(child).expect(0);
+    assert!(created(&desk));
+    let approval = &records(&desk, "CallDispatching")[0]["approval"];
+    assert_eq!(approval["surface"], "gate");
+    assert_eq!(approval["held_id"], id.as_str());
+    desk.verified_journal();
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_denial_at_the_gate_ends_the_call_with_4() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    gate(&desk, &["deny", &id]).expect(0);
+    wait(child).expect(4).says("(gate)");
+    assert!(!created(&desk));
+    desk.nothing_is_left();
+}
+
+#[test]
+fn answering_twice_late_or_to_a_made_up_id_is_refused() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    gate(&desk, &["approve", "held-0"]).expect(3).says("held-0");
+    gate(&desk, &["approve", "../held"]).expect(2);
+    let real = id.clone();
+    gate(&desk, &["deny", &real]).expect(0);
+    wait(child).expect(4);
+    gate(&desk, &["approve", &real])
+        .expect(3)
+        .says("no running run holds");
+    assert!(!created(&desk));
+    // Another call of the same kind is another held call.
+    let (child, second) = held(&desk);
+    assert_ne!(second, real);
+    gate(&desk, &["approve", &real])
+        .expect(3)
+        .says("answered, expired or withdrawn");
+    gate(&desk, &["deny", &second]).expect(0);
+    wait(child).expect(4);
+}
+
+#[test]
+fn an_interrupted_run_holds_nothing_any_more() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    interrupt(child).expect(1);
+    gate(&desk, &["approve", &id]).expect(3);
+    assert!(!created(&desk));
+    desk.nothing_is_left();
+}
+
+#[test]
+fn both_surfaces_ask_and_the_first_answer_counts() {
+    let desk = guarded();
+    let symbi = env!("CARGO_BIN_EXE_symbi");
+    let run = format!("{symbi} gate approve {{id}}");
+    let steps = [
+        crate::world::wait("> "),
+        serde_json::json!({ "run": run }),
+        crate::world::wait("waits no longer"),
+        press("deny {id}\n"),
+    ];
+    let arguments = call(&["--approval-terminal", "--approval-gate"]);
+    on_terminal(&desk, &arguments, &steps).expect(0);
+    assert!(created(&desk));
+    assert_eq!(
+        records(&desk, "CallDispatching")[0]["approval"]["surface"],
+        "gate"
+    );
+}
+
+/// One raw line to the socket, and the answer.
+fn raw(desk: &Desk, line: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket(desk)).unwrap();
+    stream.write_all(line).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn what_is_no_request_is_refused_with_its_reason() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    for line in [
+        "\n".to_owned(),
+        "approve\n".to_owned(),
+        "{\"v\":2,\"request\":\"list\"}\n".to_owned(),
+        "{\"v\":1,\"request\":\"list\",\"x\":1}\n".to_owned(),
+        format!(
+            "{{\"v\":1,\"request\":{{\"decide\":{{\"held_id\":\"{id}\",\"answer\":\"approve\"}}}}}}\n"
+        ),
+        format!("{}\n", "x".repeat(20_000)),
+    ] {
+        let answer = raw(&desk, line.as_bytes());
+        assert!(answer.contains("refused"), "{line}: {answer}");
+    }
+    // A digest of another text.
+    let line = format!(
+        "{{\"v\":1,\"request\":{{\"decide\":{{\"held_id\":\"{id}\",\"review_sha256\":\"{}\",\
+         \"answer\":\"approve\"}}}}}}\n",
+        "0".repeat(64)
+    );
+    assert!(raw(&desk, line.as_bytes()).contains("review digest"));
+    gate(&desk, &["deny", &id]).expect(0);
+    wait(child).expect(4);
+    assert!(!created(&desk));
+}
+
+#[test]
+fn the_socket_is_in_a_private_folder() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    let folder = fs::metadata(desk.path("run/symbi")).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    gate(&desk, &["deny", &id]).expect(0);
+    wait(child).expect(4);
+}
+
+/// Sends a request as another identity, by a program in between.
+fn raw_as(desk: &Desk, wrapper: &[&str]) -> String {
+    let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+                  s.sendall(b'{\"v\":1,\"request\":\"list\"}\\n')\nprint(s.makefile().readline())";
+    let ended = Command::new(wrapper[0])
+        .args(&wrapper[1..])
+        .args(["python3", "-c", script])
+        .arg(socket(desk))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    said + &String::from_utf8_lossy(&ended.stderr)
+}
+
+#[test]
+fn another_user_and_another_namespace_are_refused() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    if rustix::process::geteuid().is_root() {
+        // The folder keeps them out; opened on purpose, the socket still does.
+        for folder in ["", "run", "run/symbi"] {
+            use std::os::unix::fs::PermissionsExt as _;
+            let open = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(desk.path(folder), open).unwrap();
+        }
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(socket(&desk), fs::Permissions::from_mode(0o666)).unwrap();
+        let said = raw_as(
+            &desk,
+            &["setpriv", "--reuid=1001", "--clear-groups", "--regid=1001"],
+        );
+        assert!(said.contains("you are uid 1001"), "{said}");
+        fs::set_permissions(desk.path("run/symbi"), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let said = raw_as(&desk, &["unshare", "--user", "--map-current-user"]);
+    assert!(said.contains("other user or pid namespaces"), "{said}");
+    let said = raw_as(
+        &desk,
+        &["unshare", "--user", "--map-root-user", "--pid", "--fork"],
+    );
+    assert!(said.contains("other user or pid namespaces"), "{said}");
+    gate(&desk, &["deny", &id]).expect(0);
+    let ended = wait(child).expect(4);
+    assert!(
+        ended.stderr.contains("the gate refused a connection"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn an_operator_signs_and_the_signature_is_in_the_record() {
+    let desk = guarded();
+    for name in ["alice", "bob", "mallory"] {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-N", "", "-t", "ed25519", "-C", name, "-f"])
+            .arg(desk.path(name))
+            .status()
+            .expect("ssh-keygen is needed: package openssh-client");
+        assert!(made.success());
+    }
+    let public = |name: &str| {
+        fs::read_to_string(desk.path(&format!("{name}.pub")))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    configure(
+        &desk,
+        &format!(
+            "[approval]\nsurfaces = [\"gate\"]\nrequire = 2\n[approval.operators]\nalice = \
+             \"{}\"\nbob = [\"{}\"]\n",
+            public("alice"),
+            public("bob")
+        ),
+    );
+    let (child, id) = held(&desk);
+    gate(&desk, &["approve", &id])
+        .expect(3)
+        .says("needs the signatures of 2");
+    gate(&desk, &["approve", &id, "--sign", "mallory"])
+        .expect(3)
+        .says("belongs to no operator");
+    gate(&desk, &["approve", &id, "--sign", "alice"])
+        .expect(0)
+        .says("1 of 2");
+    gate(&desk, &["approve", &id, "--sign", "alice"])
+        .expect(0)
+        .says("1 of 2");
+    assert!(!created(&desk));
+    // Made elsewhere, over exactly what is shown.
+    let shown = gate(&desk, &["show", &id]).expect(0).stdout;
+    fs::write(desk.path("review"), shown).unwrap();
+    let signed = Command::new("ssh-keygen")
+        .args(["-q", "-Y", "sign", "-n", "symbi-approval-v1", "-f"])
+        .args([desk.path("bob"), desk.path("review")])
+        .status()
+        .unwrap();
+    assert!(signed.success());
+    gate(&desk, &["approve", &id, "--signature", "review.sig"])
+        .expect(0)
+        .says("alice SHA256:");
+    wait(child).expect(0);
+    assert!(created(&desk));
+    let approval = &records(&desk, "CallDispatching")[0]["approval"];
+    assert_eq!(approval["signatures"].as_array().unwrap().len(), 2);
+    let approver = approval["approver"].as_str().unwrap();
+    assert!(approver.contains("alice SHA256:") && approver.contains("bob SHA256:"));
+    desk.verified_journal();
+    // The terminal cannot sign.
+    desk.symbi(&call(&["--approval-terminal"]))
+        .expect(2)
+        .says("--sign");
+}
+
+#[test]
+fn watching_tells_what_comes_and_goes_of_runs_that_start_later() {
+    let desk = guarded();
+    let mut watcher = desk.start(&["gate", "watch"]);
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let (child, id) = held(&desk);
+    let come = lines.next().unwrap().unwrap();
+    assert!(come.contains(&id) && come.contains("guarded"), "{come}");
+    gate(&desk, &["deny", &id]).expect(0);
+    let gone = lines.next().unwrap().unwrap();
+    assert!(
+        gone.contains(&id) && gone.contains("waits no longer"),
+        "{gone}"
+    );
+    wait(child).expect(4);
+    watcher.kill().unwrap();
+    let _ = watcher.wait();
+}
+
+#[test]
+fn the_socket_of_a_run_that_was_killed_is_swept() {
+    let desk = guarded();
+    let (mut child, _) = held(&desk);
+    child.kill().unwrap();
+    let mut said = String::new();
+    let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+    child.wait().unwrap();
+    gate(&desk, &["list"]).expect(0).says("no call waits");
+    assert!(
+        fs::read_dir(desk.path("run/symbi"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+}
+
+const ORDINARY: u32 = 1001;
+
+#[test]
+fn an_ordinary_user_decides_too() {
+    // Whoever is no root has done so above.
+    if rustix::process::geteuid().is_root() {
+        let desk = guarded().given_to(ORDINARY, &["symbi", "symbi-init"]);
+        desk.trust();
+        let (child, id) = held(&desk);
+        gate(&desk, &["approve", &id]).expect(0);
+        wait(child).expect(0);
+        assert!(created(&desk));
+        desk.nothing_is_left();
+    }
+}

@@ -1,0 +1,199 @@
+//! The terminal of the run.
+
+use crate::world::{call, configure, created, guarded, on_terminal, on_terminal_through, press};
+use crate::world::{records, wait};
+
+const ASKS: &str = "Type one of these lines, exactly";
+
+#[test]
+fn a_typed_approval_lets_exactly_this_call_run() {
+    let desk = guarded();
+    let steps = [wait(ASKS), wait("> "), press("approve {id}\n")];
+    let screen = on_terminal(&desk, &call(&["--approval-terminal"]), &steps).expect(0);
+    for words in [
+        "\"argv\": [",
+        "\"out/new.csv\"",
+        "\"principal\": \"operator\"",
+        "approved held-",
+    ] {
+        assert!(screen.text.contains(words), "{words}: {}", screen.text);
+    }
+    assert!(created(&desk));
+    let approval = &records(&desk, "CallDispatching")[0]["approval"];
+    assert_eq!(approval["surface"], "terminal");
+    assert!(approval["approver"].as_str().unwrap().starts_with("uid "));
+    let digest = approval["review_sha256"].as_str().unwrap();
+    assert!(screen.text.contains(&format!("review sha256 {digest}")));
+    desk.verified_journal();
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_typed_denial_ends_the_call_with_4_and_no_effect() {
+    let desk = guarded();
+    let steps = [wait("> "), press("deny {id}\n")];
+    on_terminal(&desk, &call(&["--approval-terminal"]), &steps)
+        .expect(4)
+        .says("denied by uid");
+    assert!(!created(&desk));
+    let refused = &records(&desk, "CallRefused")[0];
+    assert!(
+        refused["reason"]
+            .as_str()
+            .unwrap()
+            .contains("denied by uid")
+    );
+    desk.nothing_is_left();
+}
+
+#[test]
+fn nobody_answering_is_a_no_that_names_the_timeout() {
+    let desk = guarded();
+    let arguments = call(&["--approval-terminal", "--approval-timeout", "1"]);
+    on_terminal(&desk, &arguments, &[wait("waits no longer")])
+        .expect(4)
+        .says("timeout of 1 s");
+    assert!(!created(&desk));
+}
+
+#[test]
+fn what_is_not_exactly_the_answer_is_asked_again() {
+    let desk = guarded();
+    let steps = [
+        wait("> "),
+        press("y\n"),
+        wait("neither"),
+        press("approve held-1\n"),
+        wait("another held call"),
+        press(" approve {id}\n"),
+        wait("neither"),
+        press("deny {id}\n"),
+    ];
+    on_terminal(&desk, &call(&["--approval-terminal"]), &steps).expect(4);
+    assert!(!created(&desk));
+}
+
+#[test]
+fn sixteen_wrong_answers_are_a_no() {
+    let desk = guarded();
+    let mut steps = Vec::new();
+    for _ in 0..16 {
+        steps.extend([wait("> "), press("yes\n")]);
+    }
+    on_terminal(&desk, &call(&["--approval-terminal"]), &steps).expect(4);
+    assert!(!created(&desk));
+}
+
+#[test]
+fn what_was_typed_before_the_question_is_thrown_away() {
+    let desk = guarded();
+    // Typed before symbi starts at all, while a shell sleeps.
+    let shell = [
+        "sh",
+        "-c",
+        "sleep 1; exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_symbi"),
+    ];
+    let steps = [
+        press("approve held-0\nyes\ny\n"),
+        wait("> "),
+        press("deny {id}\n"),
+    ];
+    let arguments = call(&["--approval-terminal"]);
+    let screen = on_terminal_through(&desk, &shell, &arguments, &steps).expect(4);
+    assert!(
+        !screen.text.contains("that names another held call"),
+        "{}",
+        screen.text
+    );
+    assert!(!screen.text.contains("neither"), "{}", screen.text);
+}
+
+#[test]
+fn a_pipe_cannot_answer() {
+    let desk = guarded();
+    let shell = [
+        "sh",
+        "-c",
+        "yes \"approve held-0\" | exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_symbi"),
+    ];
+    let steps = [wait("> "), press("deny {id}\n")];
+    let arguments = call(&["--approval-terminal"]);
+    let screen = on_terminal_through(&desk, &shell, &arguments, &steps).expect(4);
+    assert!(
+        !screen.text.contains("another held call"),
+        "{}",
+        screen.text
+    );
+    assert!(!created(&desk));
+}
+
+#[test]
+fn a_terminal_that_goes_away_says_no() {
+    let desk = guarded();
+    let shell = [
+        "sh",
+        "-c",
+        "trap '' HUP; \"$0\" \"$@\"; echo $? > code",
+        env!("CARGO_BIN_EXE_symbi"),
+    ];
+    let steps = [wait("> "), serde_json::json!({"close": true})];
+    let arguments = call(&["--approval-terminal"]);
+    let _ = on_terminal_through(&desk, &shell, &arguments, &steps);
+    crate::desk::until("an end", || desk.path("code").exists());
+    assert!(!created(&desk));
+}
+
+#[test]
+fn without_a_terminal_the_call_is_refused_at_once_with_the_way_to_ask() {
+    let desk = guarded();
+    // The test runner's children have no terminal of their own in a new session.
+    let arguments = call(&[]);
+    desk.symbi(&arguments)
+        .expect(4)
+        .says("nobody can be asked here")
+        .says("--approval-terminal")
+        .says("--approval-gate");
+    assert!(!created(&desk));
+}
+
+#[test]
+fn in_the_background_nobody_is_asked() {
+    let desk = guarded();
+    let shell = [
+        "bash",
+        "-c",
+        "set -m; \"$0\" \"$@\" & wait $!; echo \"code $?\"",
+        env!("CARGO_BIN_EXE_symbi"),
+    ];
+    let arguments = call(&["--approval-terminal", "--approval-timeout", "2"]);
+    let steps = [wait("bring symbi to the foreground"), wait("code 4")];
+    let screen = on_terminal_through(&desk, &shell, &arguments, &steps);
+    assert!(!screen.text.contains(ASKS), "{}", screen.text);
+    assert!(!created(&desk));
+}
+
+#[test]
+fn what_policy_denies_even_with_a_yes_is_asked_of_nobody() {
+    let desk = guarded();
+    let mut arguments = call(&["--approval-terminal"]);
+    for argument in &mut arguments {
+        if *argument == "output=out/new.csv" {
+            *argument = "output=out/secret.csv";
+        }
+    }
+    let screen = on_terminal(&desk, &arguments, &[])
+        .expect(3)
+        .says("never-to-secret");
+    assert!(!screen.text.contains(ASKS), "{}", screen.text);
+}
+
+#[test]
+fn a_configured_terminal_asks_without_a_flag() {
+    let desk = guarded();
+    configure(&desk, "[approval]\nsurfaces = [\"terminal\"]\n");
+    let steps = [wait("> "), press("approve {id}\n")];
+    on_terminal(&desk, &call(&[]), &steps).expect(0);
+    assert!(created(&desk));
+}
