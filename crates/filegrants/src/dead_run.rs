@@ -7,8 +7,8 @@ use std::io::{self, Read, Seek as _};
 use std::path::Path;
 
 use journal::{
-    Event, Fault, FilePublicationFinished, FilePublicationPrepared, OutcomeStatus, Record, Tail,
-    Verdict, VerifyOptions, read_run, verify_run,
+    Event, Fault, FaultReason, FilePublicationFinished, FilePublicationPrepared, OutcomeStatus,
+    Record, Tail, Verdict, VerifyOptions, read_run, verify_run,
 };
 use model::{Digest, Hasher, PublicationId, RunId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -19,6 +19,10 @@ use rustix::io::Errno;
 pub enum DeadRunError {
     /// There is no journal of that run.
     Unknown {
+        run: RunId,
+    },
+    /// Its journal has no whole record: it died before anything could happen.
+    Empty {
         run: RunId,
     },
     /// Its owner lives: only the owner may go on.
@@ -41,6 +45,10 @@ impl fmt::Display for DeadRunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { run } => write!(f, "the project has no journal of run {run}"),
+            Self::Empty { run } => write!(
+                f,
+                "the journal of run {run} has no whole record: it died before anything could happen"
+            ),
             Self::Live { run } => write!(
                 f,
                 "the run {run} is still owned by a live process; wait for its end, or stop it"
@@ -107,6 +115,10 @@ impl DeadRun {
         let report = verify_run(&file, &options).map_err(DeadRunError::Read)?;
         if report.self_consistent_only {
             return Err(DeadRunError::NoKey);
+        }
+        // A run that the ledger has seen would be truncated instead.
+        if matches!(&report.fault, Some(fault) if matches!(fault.reason, FaultReason::Empty)) {
+            return Err(DeadRunError::Empty { run });
         }
         if !matches!(report.verdict, Verdict::Intact | Verdict::Unterminated) {
             return Err(DeadRunError::NotWhole {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use model::RunId;
+use model::{Digest, PublicationId, RunId};
 
 /// Contain an AI agent that nobody trusts, and serve it governed tools.
 #[derive(Debug, Parser)]
@@ -45,9 +45,19 @@ pub(crate) enum Command {
         yes: bool,
     },
     /// One governed call of a tool, by the operator
-    Call(CallArgs),
+    Call {
+        #[command(flatten)]
+        call: CallArgs,
+        #[command(flatten)]
+        invocation: InvocationId,
+    },
     /// Run a contained agent of the project
-    Run(RunArgs),
+    Run {
+        #[command(flatten)]
+        run: RunArgs,
+        #[command(flatten)]
+        invocation: InvocationId,
+    },
     /// Watch a hostile agent do real work, contained, with every promise checked
     Demo(DemoArgs),
     /// Show, check and try the project's tools
@@ -59,8 +69,62 @@ pub(crate) enum Command {
     /// Verify and read journals
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Look into an interrupted call or run, and finish what it left
+    #[command(subcommand)]
+    Invocation(InvocationCommand),
     /// Check that this machine can isolate workers
     Doctor,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InvocationId {
+    /// The run's id. It is claimed before any work and does work once: repeated, it gives the
+    /// saved result
+    #[arg(long = "invocation-id", value_name = "UUID")]
+    pub(crate) id: Option<RunId>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InvocationCommand {
+    /// Where an invocation stands, and what to do next
+    Inspect {
+        /// The run's id
+        #[arg(long, value_name = "RUN")]
+        id: RunId,
+    },
+    /// Where one unfinished publication stands; changes nothing
+    FileInspect {
+        /// The run's id
+        #[arg(long, value_name = "RUN")]
+        id: RunId,
+        /// The publication's id
+        #[arg(long, value_name = "ID")]
+        publication: PublicationId,
+    },
+    /// Finish one publication, exactly as it was inspected
+    FileRecover {
+        /// The run's id
+        #[arg(long, value_name = "RUN")]
+        id: RunId,
+        /// The publication's id
+        #[arg(long, value_name = "ID")]
+        publication: PublicationId,
+        /// What `file-inspect` printed
+        #[arg(long, value_name = "HASH")]
+        snapshot_hash: Digest,
+    },
+    /// Close an invocation for good: nothing of it is published or run any more
+    Resolve {
+        /// The run's id
+        #[arg(long, value_name = "RUN")]
+        id: RunId,
+        /// How it ended, and how that is known
+        #[arg(long, value_name = "TEXT")]
+        rationale: String,
+        /// A file that speaks for it; its hash is signed
+        #[arg(long, value_name = "FILE")]
+        evidence: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -55,6 +55,12 @@ impl Exit {
         }
     }
 
+    /// The code of that number.
+    #[must_use]
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ORDER.into_iter().find(|exit| *exit as u8 == number)
+    }
+
     #[must_use]
     pub(crate) fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
@@ -81,6 +87,13 @@ impl Failure {
     /// `error` with all its sources.
     pub(crate) fn of(exit: Exit, error: &dyn Error) -> Self {
         Self::new(exit, chain(error))
+    }
+
+    /// The failure as one JSON object.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "error": self.message, "help": self.help, "exit_code": self.exit as u8
+        })
     }
 
     #[must_use]

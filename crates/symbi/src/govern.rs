@@ -88,6 +88,7 @@ pub(crate) fn executor(
     tier: Box<dyn Tier>,
 ) -> Result<ToolExecutor, Failure> {
     let files = file_broker(open, &config.sandbox)?;
+    crate::dead_runs::sweep(open, &files)?;
     let settings = boundary(&config.sandbox);
     Ok(ToolExecutor::new(
         contracts,
@@ -98,7 +99,11 @@ pub(crate) fn executor(
     ))
 }
 
-fn file_broker(open: &OpenProject, sandbox: &SandboxSettings) -> Result<FileBroker, Failure> {
+/// The broker of the project's volumes.
+pub(crate) fn file_broker(
+    open: &OpenProject,
+    sandbox: &SandboxSettings,
+) -> Result<FileBroker, Failure> {
     let usage = |error: &dyn std::error::Error| Failure::of(Exit::Usage, error);
     let volumes: Vec<String> = sandbox.volumes().iter().map(volume_text).collect();
     let ceilings =

@@ -4,7 +4,9 @@
 
 mod anchors;
 mod args;
+mod claim;
 mod commands;
+mod dead_runs;
 mod demo;
 mod dirs;
 mod exit;
@@ -52,12 +54,13 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Init { dir } => commands::init::run(dir, &cli.common),
         Command::Trust { yes } => commands::trust::run(*yes, &cli.common),
-        Command::Call(args) => commands::call::run(args, &cli.common),
-        Command::Run(args) => commands::run::run(args, &cli.common),
+        Command::Call { call, invocation } => commands::call::run(call, invocation.id, &cli.common),
+        Command::Run { run, invocation } => commands::run::run(run, invocation.id, &cli.common),
         Command::Demo(args) => commands::demo::run(args, &cli.common),
         Command::Tools(command) => commands::tools::run(command, &cli.common),
         Command::Policy(command) => commands::policy::run(command, &cli.common),
         Command::Audit(command) => commands::audit::run(command, &cli.common),
+        Command::Invocation(command) => commands::invocation::run(command, &cli.common),
         Command::Doctor => commands::doctor::run(&cli.common),
     }
 }
@@ -66,9 +69,6 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
 fn report(failure: &Failure, json: bool) {
     let _ = writeln!(std::io::stderr().lock(), "{failure}");
     if json {
-        let value = serde_json::json!({
-            "error": failure.message, "help": failure.help, "exit_code": failure.exit as u8
-        });
-        let _ = writeln!(std::io::stdout().lock(), "{value}");
+        let _ = writeln!(std::io::stdout().lock(), "{}", failure.to_json());
     }
 }

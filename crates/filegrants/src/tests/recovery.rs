@@ -156,6 +156,26 @@ fn a_run_with_a_live_owner_is_not_looked_at() {
 }
 
 #[test]
+fn a_journal_without_a_whole_record_tells_that_nothing_happened() {
+    let project = Project::new();
+    let run = RunId::new();
+    drop(ProtectedJournal::create(&project.path.join("journal"), run).unwrap());
+    let path = project.path.join("journal").join(format!("{run}.jsonl"));
+    let options = VerifyOptions {
+        public_key: Some(key().public().clone()),
+        ..VerifyOptions::default()
+    };
+    for bytes in [b"".as_slice(), b"{\"event\":", b"{}\n"] {
+        fs::write(&path, bytes).unwrap();
+        let found = DeadRun::read(&path, run, &options);
+        assert!(matches!(found, Err(DeadRunError::Empty { .. })));
+    }
+    fs::write(&path, b"{}\n{}\n").unwrap();
+    let found = DeadRun::read(&path, run, &options);
+    assert!(matches!(found, Err(DeadRunError::NotWhole { .. })));
+}
+
+#[test]
 fn an_intact_candidate_is_published_once_and_its_receipt_stays_the_same() {
     let scene = Scene::died_before(Step::Rename);
     let journal = fs::read(scene.journal()).unwrap();

@@ -15,6 +15,7 @@ use symbi_runtime::reasoning::governed_session::{
 use symbi_runtime::{CedarGate, LedgerRegister};
 
 use crate::args::{CallArgs, Common};
+use crate::claim::{self, Begun, Claim};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
 use crate::open::{OPERATOR, OpenProject, find_tool, launches, principals, shape};
@@ -45,9 +46,14 @@ pub(crate) fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Fa
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result<Exit, Failure> {
     let arguments = parse_arguments(&args.arguments)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
+    let request = serde_json::json!({ "call": args.tool, "arguments": arguments });
+    let mut claim = match claim::begin(&open, id, &request)? {
+        Begun::Now(claim) => claim,
+        Begun::Before(saved) => return Ok(saved.show(Output::new(common.json))),
+    };
     let config = open.config()?;
     let contracts = open.contracts()?;
     let contract = find_tool(&contracts, &args.tool)?;
@@ -64,7 +70,7 @@ pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
     };
     let (tier, init_sha256) = govern::tier(&open, &config)?;
     let executor = govern::executor(&open, &config, contracts, std::slice::from_ref(&name), tier)?;
-    let run = RunId::new();
+    let run = claim.run();
     let place = RunPlace::create(&open, run, OPERATOR)?;
     let parts = SessionParts {
         executor: Box::new(executor),
@@ -100,7 +106,14 @@ pub(crate) fn run(args: &CallArgs, common: &Common) -> Result<Exit, Failure> {
         arguments: Value::Object(arguments),
     };
     let (answer, end) = serve(parts, call)?;
-    report(&answer, end.as_ref(), run, journal, json_output, common)
+    report(
+        &answer,
+        end.as_ref(),
+        &mut claim,
+        journal,
+        json_output,
+        common,
+    )
 }
 
 /// Approvals arrive with their surfaces; until one is configured nobody can be asked.
@@ -145,25 +158,29 @@ fn serve(
 fn report(
     answer: &Result<Answer, EndCause>,
     end: Option<&EndCause>,
-    run: RunId,
+    claim: &mut Claim,
     journal: JournalPlace,
     json_output: bool,
     common: &Common,
 ) -> Result<Exit, Failure> {
-    let output = Output::new(common.json);
+    let (output, run) = (Output::new(common.json), claim.run());
     let end_exit = end.map_or(Exit::Done, exit_of_end);
     match answer {
         Ok(answer) => {
             let now = symbi_runtime::clock::now_rfc3339();
             let mut envelope = Envelope::of(answer, run, now, json_output);
             envelope.place = Some(journal);
+            let exit = exit_of_answer(answer).worst(end_exit);
+            let saved = claim.save(&envelope.to_json(), exit);
             output.envelope(&envelope);
-            Ok(exit_of_answer(answer).worst(end_exit))
+            saved.map(|()| exit)
         }
         Err(cause) => {
             let exit = exit_of_end(cause).worst(end_exit);
-            Err(Failure::new(exit, format!("the run {run} ended: {cause}"))
-                .help(format!("its journal: {}", journal.journal)))
+            let failure = Failure::new(exit, format!("the run {run} ended: {cause}"))
+                .help(format!("its journal: {}", journal.journal));
+            claim.save_failure(&failure)?;
+            Err(failure)
         }
     }
 }

@@ -3,6 +3,7 @@
 use worker::Tier;
 
 use crate::args::Common;
+use crate::dead_runs;
 use crate::exit::{Exit, Failure};
 use crate::govern::namespace_tier;
 use crate::open::OpenProject;
@@ -12,13 +13,14 @@ use crate::output::Output;
 pub(crate) fn run(common: &Common) -> Result<Exit, Failure> {
     let output = Output::new(common.json);
     // A project may say where the helper is; without one, it stands beside this executable.
-    let init = match OpenProject::find(common.project.as_deref()) {
+    let (init, waiting) = match OpenProject::find(common.project.as_deref()) {
         Ok(open) => {
             let init = open.config()?.sandbox.init;
-            init.map(|path| path.resolve(open.project.path()))
+            let init = init.map(|path| path.resolve(open.project.path()));
+            (init, dead_runs::waiting(&open)?)
         }
         Err(failure) if common.project.is_some() => return Err(failure),
-        Err(_) => None,
+        Err(_) => (None, Vec::new()),
     };
     let mut tier = namespace_tier(init.as_deref())?;
     tier.probe()
@@ -33,9 +35,13 @@ pub(crate) fn run(common: &Common) -> Result<Exit, Failure> {
         worker::limits::TIME_MS_DEFAULT,
     ]));
     if output.is_json() {
-        output.value(
-            &serde_json::json!({ "tier": "namespace", "available": true, "limits": limits }),
-        );
+        let waiting: Vec<_> = waiting
+            .into_iter()
+            .map(|(run, next)| serde_json::json!({ "run": run, "next": next }))
+            .collect();
+        output.value(&serde_json::json!({
+            "tier": "namespace", "available": true, "limits": limits, "waiting": waiting
+        }));
         return Ok(Exit::Done);
     }
     output.line("namespace: available");
@@ -49,5 +55,10 @@ pub(crate) fn run(common: &Common) -> Result<Exit, Failure> {
         "  landlock: {}",
         limits.landlock.as_str().replace('_', " ")
     ));
+    for (run, next) in waiting {
+        output.line(&format!(
+            "run {run} was interrupted, and waits for you: {next}"
+        ));
+    }
     Ok(Exit::Done)
 }

@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod init;
+pub(crate) mod invocation;
 pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod tools;

@@ -19,6 +19,7 @@ use symbi_runtime::tools::tool_set_digest;
 use symbi_runtime::{CedarGate, LedgerRegister};
 
 use crate::args::{Common, RunArgs};
+use crate::claim::{self, Begun, Claim};
 use crate::commands::call::{exit_of_answer, exit_of_end, nobody};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
@@ -39,18 +40,28 @@ pub(crate) struct RunEnd {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &RunArgs, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &RunArgs, id: Option<RunId>, common: &Common) -> Result<Exit, Failure> {
     let watch =
         Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
-    let end = run_agent(&open, args, &watch)?;
-    Ok(report(&end, Output::new(common.json)))
+    let output = Output::new(common.json);
+    let request = serde_json::json!({
+        "run": args.agent, "task": args.task, "max_calls": args.max_calls,
+        "budget_timeout": args.budget_timeout, "budget_tokens": args.budget_tokens,
+    });
+    let mut claim = match claim::begin(&open, id, &request)? {
+        Begun::Now(claim) => claim,
+        Begun::Before(saved) => return Ok(saved.show(output)),
+    };
+    let end = run_agent(&open, args, claim.run(), &watch)?;
+    report(&end, &mut claim, output)
 }
 
 /// Runs an agent of a trusted project to its end, or until `watch` is asked for one.
 pub(crate) fn run_agent(
     open: &OpenProject,
     args: &RunArgs,
+    run: RunId,
     watch: &Watch,
 ) -> Result<RunEnd, Failure> {
     check_budgets(args)?;
@@ -63,7 +74,6 @@ pub(crate) fn run_agent(
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let tools = BrokerTools::of(&contracts);
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
-    let run = RunId::new();
     let folder = RunFolder::create(open, run)?;
     let facts = LaunchFacts {
         name: &name,
@@ -262,7 +272,7 @@ impl Drop for RunFolder {
 }
 
 /// What the operator reads at the end, and the exit code.
-fn report(end: &RunEnd, output: Output) -> Exit {
+fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failure> {
     let session = end.session.as_ref().err();
     let exit = match &end.launch {
         LaunchEnd::Ended(outcome) => exit_of_answer(&Answer::Settled(outcome.clone())),
@@ -290,14 +300,16 @@ fn report(end: &RunEnd, output: Output) -> Exit {
         ),
         LaunchEnd::Refused(_) | LaunchEnd::Session(_) => (String::new(), String::new()),
     };
+    let value = serde_json::json!({
+        "status": status, "reason": reason, "run_id": end.run,
+        "journal": end.journal.display().to_string(), "public_key": end.vkey,
+        "results": stdout, "stderr": stderr,
+        "session": session.map_or("completed".to_owned(), ToString::to_string),
+    });
+    let saved = claim.save(&value.to_string(), exit);
     if output.is_json() {
-        output.value(&serde_json::json!({
-            "status": status, "reason": reason, "run_id": end.run,
-            "journal": end.journal.display().to_string(), "public_key": end.vkey,
-            "results": stdout, "stderr": stderr,
-            "session": session.map_or("completed".to_owned(), ToString::to_string),
-        }));
-        return exit;
+        output.value(&value);
+        return saved.map(|()| exit);
     }
     for (text, to_stdout) in [(stdout, true), (stderr, false)] {
         let shown = Untrusted::new(text).escaped_lines();
@@ -318,5 +330,5 @@ fn report(end: &RunEnd, output: Output) -> Exit {
         "  run {}\n  read it: symbi audit show {0}",
         end.run
     ));
-    exit
+    saved.map(|()| exit)
 }

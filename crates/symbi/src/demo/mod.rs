@@ -86,7 +86,7 @@ fn play(
     if !output.is_json() {
         told::show(&told::opening(&shown, lock.text.len(), lock.packages));
     }
-    let end = match run_agent(&project.open, &run_args(), watch) {
+    let end = match run_agent(&project.open, &run_args(), model::RunId::new(), watch) {
         Ok(end) => end,
         Err(failure) => {
             project.withdraw();

@@ -14,6 +14,7 @@ use super::verify::exit_of;
 use super::{ledger, own_key, unreadable};
 use crate::anchors;
 use crate::args::Common;
+use crate::dead_runs::{Runs, hint};
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
 use crate::output::Output;
@@ -24,6 +25,8 @@ struct Row {
     run: LedgerRun,
     /// `None` for a run whose journal was moved away.
     report: Option<Report>,
+    /// The command for its operator, where it needs one.
+    next: Option<String>,
 }
 
 /// Runs the command.
@@ -32,10 +35,12 @@ pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit,
     let key = own_key(&open)?;
     let state = open.project.path().join(project::STATE_FOLDER);
     let ledger = ledger(&open, &key)?.unwrap_or_default();
+    let runs = Runs::of(&open)?;
     let mut exit = Exit::Done;
     let mut rows = Vec::new();
     for run in ledger.runs {
-        let row = row(&open, &state, run, strict)?;
+        let mut row = row(&open, &state, run, strict)?;
+        row.next = row.is_open().then(|| hint(&runs, row.run.run)).flatten();
         exit = exit.worst(
             row.report
                 .as_ref()
@@ -98,7 +103,11 @@ fn row(open: &OpenProject, state: &Path, run: LedgerRun, strict: bool) -> Result
         },
         Err(error) => return Err(unreadable(&path, &error)),
     };
-    Ok(Row { run, report })
+    Ok(Row {
+        run,
+        report,
+        next: None,
+    })
 }
 
 fn absent(run: &LedgerRun) -> Report {
@@ -139,6 +148,12 @@ impl Row {
             .map_or("archived", |report| story::verdict_name(report.verdict))
     }
 
+    /// Whether its journal is here and does not tell that the run completed.
+    fn is_open(&self) -> bool {
+        let report = self.report.as_ref();
+        report.is_some_and(|report| report.completed != Some(true))
+    }
+
     fn records(&self) -> u64 {
         match (&self.report, &self.run.archived) {
             (Some(report), _) => report.records,
@@ -163,6 +178,9 @@ impl Row {
         if let Some(fault) = self.report.as_ref().and_then(|it| it.fault.as_ref()) {
             text.push_str(&format!("; {fault}"));
         }
+        if let Some(next) = &self.next {
+            text.push_str(&format!("\n  it waits for you: {next}"));
+        }
         text
     }
 
@@ -176,6 +194,7 @@ impl Row {
             "anchored": report.map(|it| it.anchored),
             "fault": report.and_then(|it| it.fault.as_ref()),
             "archived": self.run.archived,
+            "next": self.next,
             "public_key": self.run.public_key.as_ref().map(PublicKey::vkey),
         })
     }
