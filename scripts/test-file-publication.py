@@ -50,6 +50,11 @@ class Strace:
         return ["strace", "-f", "-qq", "-e", "trace=" + CALLS, "-e", "signal=none", "-o", "/dev/null",
                 "-e", "inject=%s:signal=SIGKILL:when=%d" % (name, count)]
 
+    def fail_at(self, index, error):
+        """The same, with that system call failing instead."""
+        words = self.kill_at(index)
+        return words[:-1] + [words[-1].replace("signal=SIGKILL", "error=" + error)]
+
     def near(self, step):
         """The line of the publishing thread that is `step` lines after the rename."""
         thread = self.lines[self.rename][0]
@@ -66,9 +71,12 @@ class Interrupted:
     """A call that was killed `step` system calls after the rename (0: at the rename itself)."""
 
     def __init__(self, project, strace, step):
+        self.begin(project, strace.kill_at(strace.near(step)))
+
+    def begin(self, project, before):
         self.project, self.id = project, str(uuid.uuid4())
         self.output = "out/sub/%s.csv" % self.id
-        self.ended = project.call("copy", before=strace.kill_at(strace.near(step)), id=self.id,
+        self.ended = project.call("copy", before=before, id=self.id,
                                   input="data/a.csv", output=self.output)
         self.publication = None
         publications = self.inspect().json().get("publications") or []
@@ -127,10 +135,11 @@ def killed_before_the_rename(project, strace, table):
     ended = it.file_inspect()
     table.check("the publication is ready_to_publish",
                 ended.code == 5 and ended.json().get("state") == "ready_to_publish", ended)
-    waiting = project.run("doctor").json().get("waiting", [])
-    table.check("doctor names the run with the command to type",
-                any(it.id == row["run"] and "invocation inspect" in row["next"]
-                    for row in waiting), waiting)
+    for name, rows in (("doctor", "waiting"), ("audit list", "runs")):
+        waiting = project.run(*name.split()).json().get(rows, [])
+        table.check("%s names the run with the command to type" % name,
+                    any(it.id == row["run"] and "invocation inspect" in (row["next"] or "")
+                        for row in waiting), waiting)
     ended = it.recover("0" * 64)
     table.check("another snapshot hash recovers nothing",
                 ended.code == 3 and not project.exists(it.output), ended)
@@ -169,7 +178,7 @@ def after_recovery(project, it, reviewed, first, before, table):
 
 
 def killed_after_the_rename(project, strace, table):
-    for step in (1, 2, 3):
+    for step in (1, 2):
         it = Interrupted(project, strace, step)
         whole = project.exists(it.output) and project.read(it.output) == CONTENT
         table.check("killed %d system calls after the rename, the file is whole" % step,
@@ -184,6 +193,11 @@ def killed_after_the_rename(project, strace, table):
                     ended.code == 0 and ended.json()["receipt"]["found"] == "published"
                     and (stat.st_ino, stat.st_ctime_ns) == (now.st_ino, now.st_ctime_ns), ended)
         table.check("  the same id is unresolved", it.again().code == 5)
+    it = Interrupted(project, strace, 3)
+    ended = it.file_inspect()
+    table.check("killed while the end is synced, there is nothing to recover",
+                it.was_killed() and ended.code == 3 and project.read(it.output) == CONTENT, ended)
+    table.check("  the same id is unresolved", it.again().code == 5)
 
 
 def killed_before_the_intent(project, strace, table):
@@ -270,6 +284,52 @@ def evidence(project, strace, table):
                 ended.code == 3 and not project.exists(it.output), ended)
 
 
+class Everywhere(Interrupted):
+    """A call that was killed, or given an error, at any of its renames and syncs."""
+
+    def __init__(self, project, before):
+        self.begin(project, before)
+        self.is_whole = not project.exists(self.output) or project.read(self.output) == CONTENT
+        folder = project.file(".symbiont/invocations/%s/" % self.id)
+        self.is_claimed = os.path.exists(folder + "claim")
+        self.has_result = os.path.exists(folder + "result")
+
+    def faults(self):
+        """What is not as it must be, after everything that an operator can do."""
+        found = [] if self.is_whole else ["the file is partial"]
+        if self.ended.code == 0 and not self.project.exists(self.output):
+            found.append("it succeeded without its file")
+        if self.is_claimed:
+            again = self.again()
+            if again.code != (self.ended.code if self.has_result and self.ended.code >= 0 else
+                              0 if self.has_result else 5):
+                found.append("the same id: %s" % again)
+            if self.inspect().code not in (0, 5):
+                found.append("inspection: %s" % self.inspect())
+        if self.publication and self.file_inspect().json().get("state") in ("ready_to_publish",
+                                                                           "published"):
+            ended = self.recover(self.reviewed())
+            if ended.code != 0 or self.project.read(self.output) != CONTENT:
+                found.append("recovery: %s" % ended)
+        self.project.call("counted")
+        left = [name for name in self.project.candidates() if name.startswith(self.id)]
+        if left:
+            found.append("left candidates: %s" % left)
+        return "; ".join(found)
+
+
+def everywhere(project, strace, table):
+    for index, (_, name, text) in enumerate(strace.lines):
+        it = Everywhere(project, strace.kill_at(index))
+        faults = it.faults() if it.was_killed() else "not killed: %s" % it.ended
+        table.check("killed at %d, %s" % (index, name), not faults, "%s\n%s" % (text, faults))
+    for error in ("EIO", "ENOSPC"):
+        for index, (_, name, text) in enumerate(strace.lines):
+            faults = Everywhere(project, strace.fail_at(index, error)).faults()
+            table.check("%s at %d, %s" % (error, index, name), not faults,
+                        "%s\n%s" % (text, faults))
+
+
 def ids(project, table):
     chosen = str(uuid.uuid4())
     first = project.call("counted", id=chosen)
@@ -317,7 +377,7 @@ def main():
         ids(project, table)
         strace = Strace(project)
         for part in (killed_before_the_rename, killed_after_the_rename, killed_before_the_intent,
-                     interference, evidence):
+                     interference, evidence, everywhere):
             part(project, strace, table)
     return table.end()
 
