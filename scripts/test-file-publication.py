@@ -40,8 +40,12 @@ class Strace:
             raise SystemExit("a call does not work under strace:\n%s" % ended)
         with open(log, encoding="utf-8", errors="replace") as file:
             self.lines = [it for it in map(parse, file) if it]
-        self.rename = next(i for i, (_, name, text) in enumerate(self.lines)
-                           if name == "renameat2" and '"dry.csv"' in text)
+        # Only the publication's rename is between two folders. Names cannot be relied on: an
+        # ordinary user's strace may not read the memory of a process that holds keys.
+        self.rename = next((i for i, (_, name, text) in enumerate(self.lines)
+                            if name == "renameat2" and len(set(folders(text))) == 2), None)
+        if self.rename is None:
+            raise SystemExit("strace saw no rename between two folders")
 
     def kill_at(self, index):
         """The command before which strace kills the process at that line of the log."""
@@ -65,6 +69,11 @@ class Strace:
 def parse(line):
     found = re.match(r"(\d+)\s+(\w+)\((.*)", line)
     return found and (found.group(1), found.group(2), found.group(3))
+
+
+def folders(text):
+    found = re.match(r'(\d+), (?:"[^"]*"|0x[0-9a-f]+), (\d+), ', text)
+    return found.groups() if found else ()
 
 
 class Interrupted:
