@@ -49,12 +49,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         call: CallArgs,
         #[command(flatten)]
+        approval: ApprovalArgs,
+        #[command(flatten)]
         invocation: InvocationId,
     },
     /// Run a contained agent of the project
     Run {
         #[command(flatten)]
         run: RunArgs,
+        #[command(flatten)]
+        approval: ApprovalArgs,
         #[command(flatten)]
         invocation: InvocationId,
     },
@@ -63,9 +67,12 @@ pub(crate) enum Command {
     /// Show, check and try the project's tools
     #[command(subcommand)]
     Tools(ToolsCommand),
-    /// Check the project's policies
+    /// Check, explain and test the project's policies
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Decide held calls of running runs, from another terminal
+    #[command(subcommand)]
+    Gate(GateCommand),
     /// Verify and read journals
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -74,6 +81,51 @@ pub(crate) enum Command {
     Invocation(InvocationCommand),
     /// Check that this machine can isolate workers
     Doctor,
+}
+
+/// Who is asked about calls that demand a person's approval. Without any of these and without
+/// `[approval] surfaces` such calls are refused at once.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ApprovalArgs {
+    /// Ask on this terminal
+    #[arg(long)]
+    pub(crate) approval_terminal: bool,
+    /// Let `symbi gate` in another terminal answer
+    #[arg(long)]
+    pub(crate) approval_gate: bool,
+    /// How long a held call waits for an answer, in seconds [default: the configuration's]
+    #[arg(long, value_name = "S",
+          value_parser = clap::value_parser!(u64).range(1..=project::limits::APPROVAL_SECONDS_MAX))]
+    pub(crate) approval_timeout: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GateCommand {
+    /// All held calls
+    List,
+    /// The whole of one held call; exactly this text is signed
+    Show {
+        /// The held call's id
+        id: String,
+    },
+    /// Let exactly this call run
+    Approve {
+        /// The held call's id
+        id: String,
+        /// Sign with this SSH private key, or with the ssh-agent's where it is a public key
+        #[arg(long, value_name = "KEY")]
+        sign: Option<PathBuf>,
+        /// A signature made elsewhere: ssh-keygen -Y sign -n symbi-approval-v1
+        #[arg(long, value_name = "FILE", conflicts_with = "sign")]
+        signature: Option<PathBuf>,
+    },
+    /// Refuse this call
+    Deny {
+        /// The held call's id
+        id: String,
+    },
+    /// Held calls as they come and go
+    Watch,
 }
 
 #[derive(Debug, Args)]
@@ -192,6 +244,19 @@ pub(crate) enum ToolsCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
+    /// What the policies say to a call, and why; nothing runs
+    Explain {
+        #[command(flatten)]
+        call: CallArgs,
+        /// Whose call: operator, mcp or the name of an agent
+        #[arg(long = "as", value_name = "NAME", default_value = crate::open::OPERATOR)]
+        principal: String,
+    },
+    /// Check a table of calls against the verdicts that they must get
+    Test {
+        /// TOML with a `[[case]]` for each call
+        file: PathBuf,
+    },
     /// Parse and strictly validate all policies against the project's tools
     Check,
     /// The generated Cedar schema

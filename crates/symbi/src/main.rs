@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod anchors;
+mod approvals;
 mod args;
 mod claim;
 mod commands;
@@ -54,11 +55,20 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Init { dir } => commands::init::run(dir, &cli.common),
         Command::Trust { yes } => commands::trust::run(*yes, &cli.common),
-        Command::Call { call, invocation } => commands::call::run(call, invocation.id, &cli.common),
-        Command::Run { run, invocation } => commands::run::run(run, invocation.id, &cli.common),
+        Command::Call {
+            call,
+            approval,
+            invocation,
+        } => commands::call::run(call, approval, invocation.id, &cli.common),
+        Command::Run {
+            run,
+            approval,
+            invocation,
+        } => commands::run::run(run, approval, invocation.id, &cli.common),
         Command::Demo(args) => commands::demo::run(args, &cli.common),
         Command::Tools(command) => commands::tools::run(command, &cli.common),
         Command::Policy(command) => commands::policy::run(command, &cli.common),
+        Command::Gate(command) => commands::gate::run(command, &cli.common),
         Command::Audit(command) => commands::audit::run(command, &cli.common),
         Command::Invocation(command) => commands::invocation::run(command, &cli.common),
         Command::Doctor => commands::doctor::run(&cli.common),

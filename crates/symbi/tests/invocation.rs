@@ -317,6 +317,25 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_run_gives_its_saved_result_and_starts_no_agent() {
+        let desk = Desk::with_agents(
+            "[agents.plain]\nexecutor = \"command\"\ncommand = [\"date\", \"+%N\"]\n\
+             allowed_tools = [\"word_count\"]\n",
+        );
+        desk.trust();
+        let id = RunId::new().to_string();
+        let words = ["--json", "--invocation-id", &id];
+        let first = desk.run("plain", &words).expect(0);
+        let again = desk.run("plain", &words).expect(0);
+        assert_eq!(first.stdout, again.stdout);
+        let journals = fs::read_dir(desk.project().join(".symbiont/governed")).unwrap();
+        assert_eq!(journals.count(), 1);
+        desk.run("plain", &["--max-calls", "3", "--invocation-id", &id])
+            .expect(3)
+            .says("another request");
+    }
+
+    #[test]
     fn an_id_is_free_again_where_nothing_could_begin() {
         let desk = Desk::empty();
         desk.symbi(&["init", "project"]).expect(0);

@@ -44,9 +44,13 @@ impl Terminal {
     }
 
     /// Asks about every call that is held, until dropped.
+    #[expect(
+        deprecated,
+        reason = "its replacement is unsafe for what owns no descriptor, and this is an OwnedFd"
+    )]
     pub(super) async fn ask(self, mut held: HeldCalls) {
         let continued = SignalKind::from_raw(Signal::CONT.as_raw());
-        let (Ok(tty), Ok(mut continued)) = (AsyncFd::register(self.tty), signal(continued)) else {
+        let (Ok(tty), Ok(mut continued)) = (AsyncFd::new(self.tty), signal(continued)) else {
             return;
         };
         let mut finished = None;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use governance::{BrokerToolCall, EndCause, LoopConfig, LoopState, Outcome, RefusalKind};
 use journal::Client;
-use model::{OutputFormat, RunId};
+use model::OutputFormat;
+use model::RunId;
 use policy::Policies;
 use project::Surface;
 use serde_json::{Map, Value};
 use symbi_runtime::envelope::{Envelope, JournalPlace};
-use symbi_runtime::reasoning::governed_session::{
-    Answer, Approvals, GovernedToolSession, SessionParts,
-};
+use symbi_runtime::reasoning::governed_session::{Answer, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
 
-use crate::args::{CallArgs, Common};
+use crate::approvals::Surfaces;
+use crate::args::{ApprovalArgs, CallArgs, Common};
 use crate::claim::{self, Begun, Claim};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
@@ -46,7 +46,12 @@ pub(crate) fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Fa
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    args: &CallArgs,
+    approval: &ApprovalArgs,
+    id: Option<RunId>,
+    common: &Common,
+) -> Result<Exit, Failure> {
     let arguments = parse_arguments(&args.arguments)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
     let request = serde_json::json!({ "call": args.tool, "arguments": arguments });
@@ -71,6 +76,7 @@ pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result
     let (tier, init_sha256) = govern::tier(&open, &config)?;
     let executor = govern::executor(&open, &config, contracts, std::slice::from_ref(&name), tier)?;
     let run = claim.run();
+    let surfaces = Surfaces::open(&open, &config, approval, run)?;
     let place = RunPlace::create(&open, run, OPERATOR)?;
     let parts = SessionParts {
         executor: Box::new(executor),
@@ -83,9 +89,11 @@ pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result
         },
         config: LoopConfig {
             max_calls: 1,
+            approval_timeout: surfaces.timeout(),
+            holds_per_hour: surfaces.holds_per_hour(),
             ..LoopConfig::default()
         },
-        approvals: nobody(),
+        approvals: surfaces.approvals(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Operator,
         init_sha256: Some(init_sha256),
@@ -105,7 +113,7 @@ pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result
         name: name.to_string(),
         arguments: Value::Object(arguments),
     };
-    let (answer, end) = serve(parts, call)?;
+    let (answer, end) = serve(parts, call, surfaces)?;
     report(
         &answer,
         end.as_ref(),
@@ -116,18 +124,11 @@ pub(crate) fn run(args: &CallArgs, id: Option<RunId>, common: &Common) -> Result
     )
 }
 
-/// Approvals arrive with their surfaces; until one is configured nobody can be asked.
-pub(crate) fn nobody() -> Approvals {
-    Approvals::Nobody {
-        advice: "this version cannot ask a person yet: call a tool that does not demand approval"
-            .to_owned(),
-    }
-}
-
 /// Serves the one call; Ctrl-C cancels it.
 fn serve(
     parts: SessionParts,
     call: BrokerToolCall,
+    surfaces: Surfaces,
 ) -> Result<(Result<Answer, EndCause>, Option<EndCause>), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -135,6 +136,7 @@ fn serve(
         .map_err(|error| Failure::new(Exit::Storage, format!("the async runtime: {error}")))?;
     let session =
         GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
+    let _asking = surfaces.start(&session.held_calls())?;
     runtime.block_on(async {
         let mut answer = Box::pin(session.call(call));
         let answered = tokio::select! {

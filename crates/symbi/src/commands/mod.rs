@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod gate;
 pub(crate) mod init;
 pub(crate) mod invocation;
 pub(crate) mod policy;

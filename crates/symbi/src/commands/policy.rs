@@ -1,5 +1,9 @@
 //! `symbi policy`: check policies without running anything.
 
+mod explain;
+mod table;
+mod trial;
+
 use project::Surface;
 
 use crate::args::{Common, PolicyCommand};
@@ -7,13 +11,18 @@ use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
 use crate::output::Output;
 
-/// Runs the command. Works on a project that nobody has trusted yet.
+/// Runs the command. `check` and `schema` work on a project that nobody has trusted yet.
 pub(crate) fn run(command: &PolicyCommand, common: &Common) -> Result<Exit, Failure> {
-    let open = OpenProject::find(common.project.as_deref())?;
     let output = Output::new(common.json);
+    let open = || OpenProject::find(common.project.as_deref());
+    let trusted = || OpenProject::find_trusted(common.project.as_deref()).map(|(open, _)| open);
     match command {
-        PolicyCommand::Check => check(&open, output),
-        PolicyCommand::Schema { surface } => schema(&open, surface, output),
+        PolicyCommand::Check => check(&open()?, output),
+        PolicyCommand::Schema { surface } => schema(&open()?, surface, output),
+        PolicyCommand::Explain { call, principal } => {
+            explain::run(&trusted()?, call, principal, output)
+        }
+        PolicyCommand::Test { file } => table::run(&trusted()?, file, output),
     }
 }
 

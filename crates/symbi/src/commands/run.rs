@@ -18,9 +18,10 @@ use symbi_runtime::reasoning::governed_session::{
 use symbi_runtime::tools::tool_set_digest;
 use symbi_runtime::{CedarGate, LedgerRegister};
 
-use crate::args::{Common, RunArgs};
+use crate::approvals::Surfaces;
+use crate::args::{ApprovalArgs, Common, RunArgs};
 use crate::claim::{self, Begun, Claim};
-use crate::commands::call::{exit_of_answer, exit_of_end, nobody};
+use crate::commands::call::{exit_of_answer, exit_of_end};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
 use crate::inference;
@@ -40,7 +41,12 @@ pub(crate) struct RunEnd {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &RunArgs, id: Option<RunId>, common: &Common) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    args: &RunArgs,
+    approval: &ApprovalArgs,
+    id: Option<RunId>,
+    common: &Common,
+) -> Result<Exit, Failure> {
     let watch =
         Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
@@ -53,7 +59,7 @@ pub(crate) fn run(args: &RunArgs, id: Option<RunId>, common: &Common) -> Result<
         Begun::Now(claim) => claim,
         Begun::Before(saved) => return Ok(saved.show(output)),
     };
-    let end = run_agent(&open, args, claim.run(), &watch)?;
+    let end = run_agent(&open, args, approval, claim.run(), &watch)?;
     report(&end, &mut claim, output)
 }
 
@@ -61,6 +67,7 @@ pub(crate) fn run(args: &RunArgs, id: Option<RunId>, common: &Common) -> Result<
 pub(crate) fn run_agent(
     open: &OpenProject,
     args: &RunArgs,
+    approval: &ApprovalArgs,
     run: RunId,
     watch: &Watch,
 ) -> Result<RunEnd, Failure> {
@@ -74,6 +81,7 @@ pub(crate) fn run_agent(
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let tools = BrokerTools::of(&contracts);
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
+    let surfaces = Surfaces::open(open, &config, approval, run)?;
     let folder = RunFolder::create(open, run)?;
     let facts = LaunchFacts {
         name: &name,
@@ -104,9 +112,11 @@ pub(crate) fn run_agent(
         config: LoopConfig {
             max_calls: args.max_calls,
             lifetime: Duration::from_secs(args.budget_timeout),
+            approval_timeout: surfaces.timeout(),
+            holds_per_hour: surfaces.holds_per_hour(),
             ..LoopConfig::default()
         },
-        approvals: nobody(),
+        approvals: surfaces.approvals(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Contained,
         init_sha256: Some(init_sha256),
@@ -116,6 +126,7 @@ pub(crate) fn run_agent(
         tools,
         folder,
         inference,
+        surfaces,
         executor: settings.executor.as_str(),
     };
     let (launch, session) = serve(parts, channel, watch).inspect_err(|_| discard_unused(&path))?;
@@ -165,6 +176,7 @@ struct AgentChannel {
     tools: BrokerTools,
     folder: RunFolder,
     inference: Option<ProtectedInference>,
+    surfaces: Surfaces,
     executor: &'static str,
 }
 
@@ -180,6 +192,7 @@ fn serve(parts: SessionParts, channel: AgentChannel, watch: &Watch) -> Result<En
     runtime.block_on(async {
         let session =
             GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
+        let _asking = channel.surfaces.start(&session.held_calls())?;
         let (tools, parent) = (&channel.tools, channel.folder.path());
         let broker = match channel.inference {
             Some(inference) => {

@@ -19,7 +19,7 @@ use model::{Redacted, Untrusted};
 use rustix::process::{WaitId, WaitIdOptions};
 use symbi_runtime::reasoning::governed_session::LaunchEnd;
 
-use crate::args::RunArgs;
+use crate::args::{ApprovalArgs, RunArgs};
 use crate::commands::run::{RunEnd, run_agent};
 use crate::demo::checks::{Check, Facts};
 use crate::demo::evidence::Evidence;
@@ -86,7 +86,13 @@ fn play(
     if !output.is_json() {
         told::show(&told::opening(&shown, lock.text.len(), lock.packages));
     }
-    let end = match run_agent(&project.open, &run_args(), model::RunId::new(), watch) {
+    let end = match run_agent(
+        &project.open,
+        &run_args(),
+        &ApprovalArgs::default(),
+        model::RunId::new(),
+        watch,
+    ) {
         Ok(end) => end,
         Err(failure) => {
             project.withdraw();

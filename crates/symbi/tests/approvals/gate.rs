@@ -111,7 +111,7 @@ fn an_interrupted_run_holds_nothing_any_more() {
 fn both_surfaces_ask_and_the_first_answer_counts() {
     let desk = guarded();
     let symbi = env!("CARGO_BIN_EXE_symbi");
-    let run = format!("{symbi} gate approve {{id}}");
+    let run = format!("{symbi} gate approve {{id}} > /dev/null");
     let steps = [
         crate::world::wait("> "),
         serde_json::json!({ "run": run }),
@@ -184,6 +184,7 @@ fn raw_as(desk: &Desk, wrapper: &[&str]) -> String {
         .args(&wrapper[1..])
         .args(["python3", "-c", script])
         .arg(socket(desk))
+        .env("PATH", "/usr/bin:/bin")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();

@@ -24,7 +24,7 @@ fn a_permitted_call_is_explained_and_nothing_runs() {
         .expect(0)
         .says("permit: copy_csv by operator")
         .says("by operator-may-copy")
-        .says("Action::\\\"tool_call::copy_csv\\\"")
+        .says("Action::\"tool_call::copy_csv\"")
         .says("\"parent\": \"data\"");
     assert!(!desk.project().join("out/x.csv").exists());
     assert!(desk.journals().is_empty());
