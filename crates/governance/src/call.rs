@@ -15,6 +15,7 @@ use crate::outcome::Outcome;
 use crate::proposal::PreparedWork;
 use crate::receipt::Receipt;
 use crate::refusal::{Refusal, RefusalKind};
+use crate::result::ResultTerms;
 use crate::rules::LoopState;
 use crate::settle::SettledCall;
 
@@ -328,6 +329,7 @@ impl RecordedCall {
             call_sha256,
             seq: self.seq,
             notes,
+            result: work.result,
             argv,
         };
         SettledCall::not_started(
@@ -361,6 +363,7 @@ impl RecordedCall {
             call_sha256,
             seq: self.seq,
             notes,
+            result: work.result,
             argv,
         };
         let started = lowered(&work.descriptor, work.holdings, call_sha256)
@@ -427,6 +430,7 @@ pub(crate) struct CallIdentity {
     pub(crate) call_sha256: Digest,
     pub(crate) seq: u64,
     pub(crate) notes: BTreeMap<String, String>,
+    pub(crate) result: ResultTerms,
     pub(crate) argv: Vec<String>,
 }
 

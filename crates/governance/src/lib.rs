@@ -24,6 +24,7 @@ mod outcome;
 mod proposal;
 mod receipt;
 mod refusal;
+mod result;
 mod rules;
 mod settle;
 
@@ -36,5 +37,6 @@ pub use outcome::{CreatedFile, Outcome, StopCause, ToolOutput};
 pub use proposal::{BrokerToolCall, PreparedWork, ProposedCall};
 pub use receipt::{Approver, Receipt};
 pub use refusal::{Refusal, RefusalKind};
+pub use result::{ResultReader, ResultRefused, ResultTerms};
 pub use rules::{Admission, EndCause, LoopConfig, LoopState, SessionRules, StartRefusal};
 pub use settle::{RecordedOutcome, SettledCall};

@@ -13,6 +13,7 @@ use worker::{Descriptor, WorkerHoldings};
 
 use crate::call::PreparedCall;
 use crate::refusal::{Refusal, RefusalKind};
+use crate::result::ResultTerms;
 
 /// Most characters of an unusable tool name that a refusal repeats.
 const SHOWN_CHARS_MAX: usize = 128;
@@ -200,4 +201,5 @@ pub struct PreparedWork {
     pub time_limit: Option<Duration>,
     /// Remarks for the caller: values that were clamped.
     pub notes: BTreeMap<String, String>,
+    pub result: ResultTerms,
 }

@@ -8,6 +8,7 @@ use journal::{
     CallJournal, CallSettled, JournalError, OutcomeFact, RunEnded, StreamFact, shortened,
 };
 use model::{CallId, Digest, OutputFormat};
+use serde_json::Value;
 use worker::{Descriptor, Ended, OutputFile, confirm_removal};
 
 use crate::call::{CallIdentity, DispatchedCall};
@@ -20,6 +21,7 @@ pub struct SettledCall {
     identity: CallIdentity,
     outcome: Outcome,
     output: ToolOutput,
+    value: Option<Value>,
     created_files: Vec<CreatedFile>,
     worker: Option<String>,
     effect_happened: bool,
@@ -39,6 +41,7 @@ impl DispatchedCall {
             outcome: of_ending(&ended, stopped, contained),
             identity: self.identity,
             output,
+            value: None,
             created_files: Vec::new(),
             worker: None,
             effect_happened: !contained,
@@ -60,7 +63,7 @@ impl DispatchedCall {
                 }
             }
         }
-        settled.check_format(&self.descriptor);
+        settled.read_result(&self.descriptor);
         if let Some(target) = self.target {
             settled.publish(target, ended.output);
         }
@@ -79,6 +82,7 @@ impl SettledCall {
             identity,
             outcome,
             output: ToolOutput::default(),
+            value: None,
             created_files: Vec::new(),
             worker: None,
             effect_happened: false,
@@ -88,24 +92,34 @@ impl SettledCall {
         }
     }
 
-    fn check_format(&mut self, descriptor: &Descriptor) {
+    /// Reads a successful output as its contract promises it; one that is not has failed.
+    fn read_result(&mut self, descriptor: &Descriptor) {
         let Descriptor::Command(command) = descriptor else {
             return;
         };
         if self.outcome != Outcome::Succeeded {
             return;
         }
+        let stdout = &self.output.stdout;
         let format = command.output_format;
-        if let Err(error) = format.check(&self.output.stdout) {
-            let name = match format {
-                OutputFormat::Json => "JSON",
-                other => other.as_str(),
-            };
-            let reason =
-                format!("its output is not the {name} that its manifest promises: {error}");
-            self.outcome = Outcome::Failed {
-                reason: shorten(&reason),
-            };
+        let read = match &self.identity.result.reader {
+            Some(reader) => reader.read(stdout).map_err(|refused| refused.to_string()),
+            None if format == OutputFormat::Text => return,
+            None => format.parse(stdout).map_err(|error| {
+                let name = match format {
+                    OutputFormat::Json => "JSON",
+                    other => other.as_str(),
+                };
+                format!("its output is not the {name} that its manifest promises: {error}")
+            }),
+        };
+        match read {
+            Ok(value) => self.value = Some(value),
+            Err(reason) => {
+                self.outcome = Outcome::Failed {
+                    reason: shorten(&reason),
+                };
+            }
         }
     }
 
@@ -236,6 +250,8 @@ impl SettledCall {
             outcome: self.outcome,
             output: self.output,
             created_files: self.created_files,
+            value: self.value,
+            shown_bytes_max: self.identity.result.shown_bytes_max,
             notes: self.identity.notes,
             argv: self.identity.argv,
             unavailable: self.unavailable,
@@ -280,6 +296,10 @@ pub struct RecordedOutcome {
     pub call_sha256: Digest,
     pub outcome: Outcome,
     pub output: ToolOutput,
+    /// The output as its contract promises it, where that is more than text.
+    pub value: Option<Value>,
+    /// Where the contract shortens what is shown.
+    pub shown_bytes_max: Option<u64>,
     pub created_files: Vec<CreatedFile>,
     pub argv: Vec<String>,
     /// Remarks of the preparation: values that were clamped.

@@ -32,8 +32,6 @@ pub struct Envelope {
     pub fingerprint: Option<Digest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timings_ms: Option<Timings>,
     /// RFC 3339, UTC.
     pub timestamp: String,
     /// Standard output: text, or a JSON value where the manifest says so.
@@ -55,13 +53,6 @@ pub struct Envelope {
     pub notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalBody>,
-}
-
-/// Where a call's time went, in milliseconds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Timings {
-    pub worker: f64,
-    pub total: f64,
 }
 
 /// A published file.
@@ -86,9 +77,9 @@ pub struct RefusalBody {
 impl Envelope {
     /// The envelope of an answer.
     #[must_use]
-    pub fn of(answer: &Answer, run_id: RunId, timestamp: String, json: bool) -> Self {
+    pub fn of(answer: &Answer, run_id: RunId, timestamp: String) -> Self {
         match answer {
-            Answer::Settled(outcome) => Self::settled(outcome, run_id, timestamp, json),
+            Answer::Settled(outcome) => Self::settled(outcome, run_id, timestamp),
             Answer::Refused(refusal) => Self::refused(refusal, run_id, timestamp),
         }
     }
@@ -102,7 +93,6 @@ impl Envelope {
             place: None,
             fingerprint: None,
             duration_ms: None,
-            timings_ms: None,
             timestamp,
             results: None,
             exit_code: None,
@@ -116,7 +106,7 @@ impl Envelope {
         }
     }
 
-    fn settled(outcome: &RecordedOutcome, run_id: RunId, timestamp: String, json: bool) -> Self {
+    fn settled(outcome: &RecordedOutcome, run_id: RunId, timestamp: String) -> Self {
         let status = match outcome.outcome {
             Outcome::NotStarted { .. } => "not_started",
             Outcome::Succeeded => "succeeded",
@@ -125,14 +115,12 @@ impl Envelope {
         };
         let output = &outcome.output;
         let started = !matches!(outcome.outcome, Outcome::NotStarted { .. });
-        let (text, truncated) = shown(&output.stdout);
-        let parsed = json && outcome.outcome == Outcome::Succeeded;
-        let results = if parsed {
-            serde_json::from_slice(&output.stdout).unwrap_or(Value::String(text))
-        } else {
-            Value::String(text)
-        };
-        let (stderr, stderr_truncated) = shown(&output.stderr);
+        let bound = outcome.shown_bytes_max.map_or(SHOWN_BYTES_MAX, |max| {
+            usize::try_from(max).map_or(SHOWN_BYTES_MAX, |max| max.min(SHOWN_BYTES_MAX))
+        });
+        let (text, truncated) = shown(&output.stdout, bound);
+        let results = outcome.value.clone().unwrap_or(Value::String(text));
+        let (stderr, stderr_truncated) = shown(&output.stderr, SHOWN_BYTES_MAX);
         Self {
             argv: outcome.argv.clone(),
             fingerprint: Some(outcome.call_sha256),
@@ -141,7 +129,7 @@ impl Envelope {
             exit_code: output.exit_code,
             stderr,
             output_sha256: started.then(|| Digest::of(&output.stdout)),
-            output_truncated: (truncated && !parsed) || stderr_truncated,
+            output_truncated: (truncated && outcome.value.is_none()) || stderr_truncated,
             created_files: outcome
                 .created_files
                 .iter()
@@ -227,14 +215,13 @@ pub fn millis(duration: std::time::Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1000.0
 }
 
-/// At most [`SHOWN_BYTES_MAX`] of a stream, cut at a character, with a mark that says how much
-/// is missing.
-fn shown(bytes: &[u8]) -> (String, bool) {
-    if bytes.len() <= SHOWN_BYTES_MAX {
+/// At most `max` bytes of a stream, cut at a character, with a mark that says how much is missing.
+fn shown(bytes: &[u8], max: usize) -> (String, bool) {
+    if bytes.len() <= max {
         return (String::from_utf8_lossy(bytes).into_owned(), false);
     }
-    let mut end = SHOWN_BYTES_MAX;
-    while bytes.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) && end > SHOWN_BYTES_MAX - 4 {
+    let mut end = max;
+    while bytes.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) && end > max.saturating_sub(4) {
         end -= 1;
     }
     let head = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
@@ -260,14 +247,17 @@ mod tests {
     #[test]
     fn a_stream_is_whole_at_the_limit_and_marked_one_past_it() {
         let at = vec![b'a'; SHOWN_BYTES_MAX];
-        assert_eq!(shown(&at), (String::from_utf8(at).unwrap(), false));
-        let (text, cut) = shown(&vec![b'a'; SHOWN_BYTES_MAX + 1]);
+        assert_eq!(
+            shown(&at, SHOWN_BYTES_MAX),
+            (String::from_utf8(at).unwrap(), false)
+        );
+        let (text, cut) = shown(&vec![b'a'; SHOWN_BYTES_MAX + 1], SHOWN_BYTES_MAX);
         assert!(cut && text.ends_with("\n[1 more bytes are not shown]"));
     }
 
     #[test]
     fn a_cut_never_splits_a_character() {
-        let (text, _) = shown("é".repeat(SHOWN_BYTES_MAX).as_bytes());
+        let (text, _) = shown("é".repeat(SHOWN_BYTES_MAX).as_bytes(), SHOWN_BYTES_MAX);
         assert!(!text.contains('\u{fffd}'));
     }
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use filegrants::{FileBroker, FileRequest};
 use governance::{
     ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
-    ToolDefinition,
+    ResultReader, ResultRefused, ResultTerms, ToolDefinition,
 };
 use model::{Digest, ToolName};
 use sandbox::programs::ProgramCache;
-use toolclad::{BoundCall, Contract, ContractSet};
+use toolclad::{ArgumentSpec, BoundCall, Contract, ContractSet};
 use worker::{
     CommandBoundary, CommandDescriptor, Descriptor, Enforcement, Filesystem, LaunchDescriptor,
     Limit, Limits, Network, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
@@ -126,6 +127,9 @@ impl ToolExecutor {
         let Some(contract) = self.advertised(call.tool()) else {
             return Err(self.unknown(call));
         };
+        if let Some(reason) = unserved(contract) {
+            return Err(call.refuse(RefusalKind::Invalid, reason));
+        }
         let bound = match contract.bind(call.arguments()) {
             Ok(bound) => bound,
             Err(error) => return Err(call.refuse(RefusalKind::Invalid, &error.to_string())),
@@ -180,6 +184,7 @@ impl ToolExecutor {
             },
             target: plan.target,
             notes,
+            result: result_terms(contract),
         })
     }
 
@@ -206,6 +211,7 @@ impl ToolExecutor {
             },
             target: None,
             notes: BTreeMap::new(),
+            result: ResultTerms::default(),
         })
     }
 
@@ -242,6 +248,40 @@ impl ToolExecutor {
         }
         Ok(limits)
     }
+}
+
+/// A manifest with an output schema reads its own result; the format alone is read by governance.
+#[derive(Debug)]
+struct ContractReader(Contract);
+
+impl ResultReader for ContractReader {
+    fn read(&self, stdout: &[u8]) -> Result<serde_json::Value, ResultRefused> {
+        self.0
+            .result(stdout)
+            .map_err(|fault| ResultRefused(fault.to_string()))
+    }
+}
+
+fn result_terms(contract: &Contract) -> ResultTerms {
+    let reader = contract.output_schema().map(|_| {
+        let reader: Arc<dyn ResultReader> = Arc::new(ContractReader(contract.clone()));
+        reader
+    });
+    ResultTerms {
+        reader,
+        shown_bytes_max: contract.output_max_bytes(),
+    }
+}
+
+/// A key of the manifest that this version reads and cannot serve: better no call than one that
+/// the manifest does not describe.
+fn unserved(contract: &Contract) -> Option<&'static str> {
+    if contract.arguments().any(ArgumentSpec::sensitive) {
+        return Some("`sensitive` arguments cannot be kept out of the journal in this version");
+    }
+    contract
+        .evidence()
+        .map(|_| "`[tool.evidence]` is not served in this version")
 }
 
 /// Why a worker's limits are not good enough to start it.

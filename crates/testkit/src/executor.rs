@@ -130,6 +130,7 @@ impl InProcessExecutor {
             needs_approval: false,
             time_limit: None,
             notes: BTreeMap::new(),
+            result: governance::ResultTerms::default(),
         })
     }
 
@@ -163,6 +164,7 @@ impl InProcessExecutor {
             needs_approval: call.tool() == GUARDED,
             time_limit: Some(self.time_limit),
             notes: BTreeMap::new(),
+            result: governance::ResultTerms::default(),
         })
     }
 }

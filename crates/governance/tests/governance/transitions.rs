@@ -44,6 +44,7 @@ fn work(descriptor: Descriptor) -> PreparedWork {
         needs_approval: false,
         time_limit: None,
         notes: BTreeMap::new(),
+        result: governance::ResultTerms::default(),
     }
 }
 

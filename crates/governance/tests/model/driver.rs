@@ -138,6 +138,7 @@ impl ActionExecutor for Watched {
             needs_approval: true,
             time_limit: None,
             notes: BTreeMap::new(),
+            result: governance::ResultTerms::default(),
         })
     }
 

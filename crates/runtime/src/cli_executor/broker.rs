@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use governance::EndCause;
 use mcp::{ConnectionLimits, ServerInfo, Tool};
-use model::{OutputFormat, RunId};
+use model::RunId;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use worker::CommandBoundary;
@@ -38,26 +38,6 @@ pub struct McpToolBroker {
     closing: Option<oneshot::Sender<oneshot::Sender<Result<(), EndCause>>>>,
 }
 
-/// What the broker needs to know of its session's tools besides their definitions.
-#[derive(Debug, Clone, Default)]
-pub struct BrokerTools {
-    /// Tools whose standard output is one JSON value.
-    pub json: Vec<String>,
-}
-
-impl BrokerTools {
-    /// The tools of `contracts` whose output is JSON.
-    #[must_use]
-    pub fn of(contracts: &toolclad::ContractSet) -> Self {
-        let json = contracts
-            .iter()
-            .filter(|contract| contract.output_format() == OutputFormat::Json)
-            .map(|contract| contract.name().to_string())
-            .collect();
-        Self { json }
-    }
-}
-
 impl McpToolBroker {
     /// Serves `session` on a socket below `parent`, which must be a private folder.
     ///
@@ -66,10 +46,9 @@ impl McpToolBroker {
     pub fn start(
         session: GovernedToolSession,
         run: RunId,
-        tools: &BrokerTools,
         parent: &Path,
     ) -> Result<Self, ChannelError> {
-        Self::with(session, run, tools, parent, None)
+        Self::with(session, run, parent, None)
     }
 
     /// The same, with a second socket to the agent's model provider.
@@ -79,17 +58,15 @@ impl McpToolBroker {
     pub fn start_with_inference(
         session: GovernedToolSession,
         run: RunId,
-        tools: &BrokerTools,
         parent: &Path,
         inference: ProtectedInference,
     ) -> Result<Self, ChannelError> {
-        Self::with(session, run, tools, parent, Some(inference))
+        Self::with(session, run, parent, Some(inference))
     }
 
     fn with(
         session: GovernedToolSession,
         run: RunId,
-        tools: &BrokerTools,
         parent: &Path,
         inference: Option<ProtectedInference>,
     ) -> Result<Self, ChannelError> {
@@ -99,7 +76,7 @@ impl McpToolBroker {
             Some(_) => Some(channel.bind_inference()?),
             None => None,
         };
-        let desk = desk(&session, run, tools);
+        let desk = desk(&session, run);
         let provider = inference.map(|inference| {
             let (proxy, wound_up) = inference.serve_for(session.clone());
             (Arc::new(proxy), wound_up)
@@ -175,7 +152,7 @@ impl McpToolBroker {
     }
 }
 
-fn desk(session: &GovernedToolSession, run: RunId, tools: &BrokerTools) -> Desk {
+fn desk(session: &GovernedToolSession, run: RunId) -> Desk {
     let advertised = session
         .tools()
         .iter()
@@ -196,7 +173,6 @@ fn desk(session: &GovernedToolSession, run: RunId, tools: &BrokerTools) -> Desk 
         tools: advertised,
         traffic: Arc::new(AtomicU64::new(0)),
         run,
-        json_tools: tools.json.clone().into(),
     }
 }
 

@@ -27,8 +27,6 @@ pub(crate) struct Desk {
     /// MCP bytes of all connections, both ways.
     pub(crate) traffic: Arc<AtomicU64>,
     pub(crate) run: RunId,
-    /// Tools whose output is a JSON value.
-    pub(crate) json_tools: Arc<[String]>,
 }
 
 /// Why a connection ended; for the log and for tests.
@@ -185,20 +183,19 @@ impl Link<'_> {
             name: call.name,
             arguments: serde_json::Value::Object(call.arguments.into_map()),
         };
-        let json = self.desk.json_tools.contains(&broker_call.name);
         let run = self.desk.run;
         match self.desk.session.submit(broker_call).await {
             Ok(pending) => {
                 self.withdrawals.insert(ticket, pending.withdrawal());
                 tokio::spawn(async move {
-                    let result = result(pending.await, run, json);
+                    let result = result(pending.await, run);
                     let _ = finished.send(Finished { ticket, result });
                 });
             }
             Err(cause) => {
                 let _ = finished.send(Finished {
                     ticket,
-                    result: result(Err(cause), run, json),
+                    result: result(Err(cause), run),
                 });
             }
         }
@@ -259,11 +256,11 @@ fn began(bytes: &[u8], before: Option<Instant>) -> Option<Instant> {
     }
 }
 
-fn result(answer: Result<Answer, EndCause>, run: RunId, json: bool) -> ToolResult {
+fn result(answer: Result<Answer, EndCause>, run: RunId) -> ToolResult {
     match answer {
         Ok(answer) => {
-            let envelope = Envelope::of(&answer, run, crate::clock::now_rfc3339(), json)
-                .fitting(TEXT_BYTES_MAX);
+            let envelope =
+                Envelope::of(&answer, run, crate::clock::now_rfc3339()).fitting(TEXT_BYTES_MAX);
             ToolResult {
                 text: envelope.to_json(),
                 structured: None,

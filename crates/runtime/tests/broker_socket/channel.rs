@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use symbi_runtime::cli_executor::ChannelError;
-use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker};
+use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::tools::wanted;
 use worker::{CommandBoundary, Filesystem, Network, ReadGrant, TierKind, WorkerRoot};
 
@@ -16,8 +16,7 @@ use crate::support::session::{Governed, Setup};
 use crate::support::wire::{WireClient, hello, serve};
 
 fn start(governed: &Governed, parent: &Path) -> Result<McpToolBroker, ChannelError> {
-    let tools = BrokerTools::default();
-    McpToolBroker::start(governed.session.clone(), governed.run, &tools, parent)
+    McpToolBroker::start(governed.session.clone(), governed.run, parent)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

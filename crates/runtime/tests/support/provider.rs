@@ -12,7 +12,7 @@ use inference::{BaseUrl, Terms};
 use model::Redacted;
 use serde_json::{Value, json};
 use symbi_runtime::cli_executor::ProtectedInference;
-use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker};
+use symbi_runtime::cli_executor::broker::McpToolBroker;
 use testkit::provider::{ScriptedProvider, Turn};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -96,7 +96,6 @@ pub fn serve(
     McpToolBroker::start_with_inference(
         governed.session.clone(),
         governed.run,
-        &BrokerTools::of(&Project::contracts()),
         &governed.project.channel_parent(),
         inference,
     )

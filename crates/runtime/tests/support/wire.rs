@@ -9,16 +9,15 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker};
+use symbi_runtime::cli_executor::broker::McpToolBroker;
 
 use super::session::Governed;
 use super::{PATIENCE, Project};
 
 /// Serves the session on its project's channel.
 pub fn serve(governed: &Governed) -> McpToolBroker {
-    let tools = BrokerTools::of(&Project::contracts());
     let parent = governed.project.channel_parent();
-    McpToolBroker::start(governed.session.clone(), governed.run, &tools, &parent)
+    McpToolBroker::start(governed.session.clone(), governed.run, &parent)
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

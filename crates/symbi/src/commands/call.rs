@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use governance::{BrokerToolCall, EndCause, LoopConfig, LoopState, Outcome, RefusalKind};
 use journal::Client;
-use model::OutputFormat;
 use model::RunId;
 use policy::Policies;
 use project::Surface;
@@ -63,7 +62,6 @@ pub(crate) fn run(
     let contracts = open.contracts()?;
     let contract = find_tool(&contracts, &args.tool)?;
     let name = contract.name().clone();
-    let json_output = contract.output_format() == OutputFormat::Json;
     let policies = if verdict == Some(open.policy_verdict()) {
         let shapes = [shape(contract)];
         let principals = principals(&config);
@@ -114,14 +112,7 @@ pub(crate) fn run(
         arguments: Value::Object(arguments),
     };
     let (answer, end) = serve(parts, call, surfaces)?;
-    report(
-        &answer,
-        end.as_ref(),
-        &mut claim,
-        journal,
-        json_output,
-        common,
-    )
+    report(&answer, end.as_ref(), &mut claim, journal, common)
 }
 
 /// Serves the one call; Ctrl-C cancels it.
@@ -162,7 +153,6 @@ fn report(
     end: Option<&EndCause>,
     claim: &mut Claim,
     journal: JournalPlace,
-    json_output: bool,
     common: &Common,
 ) -> Result<Exit, Failure> {
     let (output, run) = (Output::new(common.json), claim.run());
@@ -170,7 +160,7 @@ fn report(
     match answer {
         Ok(answer) => {
             let now = symbi_runtime::clock::now_rfc3339();
-            let mut envelope = Envelope::of(answer, run, now, json_output);
+            let mut envelope = Envelope::of(answer, run, now);
             envelope.place = Some(journal);
             let exit = exit_of_answer(answer).worst(end_exit);
             let saved = claim.save(&envelope.to_json(), exit);

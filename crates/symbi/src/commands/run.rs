@@ -11,7 +11,7 @@ use journal::Client;
 use model::{AgentName, RunId, Untrusted};
 use project::{AgentSettings, Config, Surface};
 use symbi_runtime::cli_executor::ProtectedInference;
-use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker};
+use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::reasoning::governed_session::{
     Answer, GovernedToolSession, LaunchEnd, SessionParts,
 };
@@ -79,7 +79,6 @@ pub(crate) fn run_agent(
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = inference::configured(open, &config, args.budget_tokens)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;
-    let tools = BrokerTools::of(&contracts);
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let surfaces = Surfaces::open(open, &config, approval, run)?;
     let folder = RunFolder::create(open, run)?;
@@ -123,7 +122,6 @@ pub(crate) fn run_agent(
         one_shot: false,
     };
     let channel = AgentChannel {
-        tools,
         folder,
         inference,
         surfaces,
@@ -173,7 +171,6 @@ fn discard_unused(journal: &Path) {
 
 /// What the agent's broker is started with, besides its session.
 struct AgentChannel {
-    tools: BrokerTools,
     folder: RunFolder,
     inference: Option<ProtectedInference>,
     surfaces: Surfaces,
@@ -193,12 +190,10 @@ fn serve(parts: SessionParts, channel: AgentChannel, watch: &Watch) -> Result<En
         let session =
             GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
         let _asking = channel.surfaces.start(&session.held_calls())?;
-        let (tools, parent) = (&channel.tools, channel.folder.path());
+        let parent = channel.folder.path();
         let broker = match channel.inference {
-            Some(inference) => {
-                McpToolBroker::start_with_inference(session, run, tools, parent, inference)
-            }
-            None => McpToolBroker::start(session, run, tools, parent),
+            Some(inference) => McpToolBroker::start_with_inference(session, run, parent, inference),
+            None => McpToolBroker::start(session, run, parent),
         }
         .map_err(|error| Failure::of(Exit::Storage, &error))?;
         Ok(to_the_end(broker, channel.executor, watch).await)

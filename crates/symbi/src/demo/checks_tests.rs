@@ -97,6 +97,8 @@ fn end(outcome: Outcome) -> RunEnd {
             call_sha256: Digest::of(b""),
             outcome,
             output: ToolOutput::default(),
+            value: None,
+            shown_bytes_max: None,
             created_files: Vec::new(),
             argv: Vec::new(),
             notes: std::collections::BTreeMap::new(),
