@@ -93,7 +93,7 @@ struct Question<'a> {
 
 impl Question<'_> {
     async fn ask(&self, held: &mut HeldCalls, continued: &mut Signals) -> io::Result<Asked> {
-        if !self.is_in_front() {
+        if !self.is_in_front()? {
             return Ok(Asked::Behind);
         }
         let _modes = LineModes::set(self.tty)?;
@@ -117,7 +117,7 @@ impl Question<'_> {
                 _ = continued.recv() => return Ok(Asked::Again),
                 line = self.read_line() => line?,
             };
-            if !self.is_in_front() {
+            if self.is_in_front().is_ok_and(|in_front| !in_front) {
                 return Ok(Asked::Behind);
             }
             let answer = match self.read_answer(line.as_deref()) {
@@ -165,8 +165,9 @@ impl Question<'_> {
         }
     }
 
-    fn is_in_front(&self) -> bool {
-        tcgetpgrp(self.tty.get_ref()).is_ok_and(|group| group == rustix::process::getpgrp())
+    /// Fails where the terminal went away.
+    fn is_in_front(&self) -> io::Result<bool> {
+        Ok(tcgetpgrp(self.tty.get_ref())? == rustix::process::getpgrp())
     }
 
     async fn write(&self, text: &str) -> io::Result<()> {

@@ -37,11 +37,11 @@ for step in steps:
         at = screen.find(step["wait"].encode(), seen)
         seen = at + len(step["wait"]) if at >= 0 else seen
     elif "type" in step:
-        held = re.search(rb"held-[0-9a-f-]+", screen)
+        held = re.search(rb"held-[0-9a-f]{8}-[0-9a-f-]{27}", screen)
         text = step["type"].replace("{id}", held.group().decode() if held else "held-0")
         os.write(terminal, text.encode())
     elif "run" in step:
-        held = re.search(rb"held-[0-9a-f-]+", screen)
+        held = re.search(rb"held-[0-9a-f]{8}-[0-9a-f-]{27}", screen)
         os.system(step["run"].replace("{id}", held.group().decode() if held else "held-0"))
     elif "close" in step:
         os.close(terminal)

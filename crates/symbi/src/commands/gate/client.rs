@@ -139,8 +139,12 @@ impl RunGate<'_> {
     pub(super) fn ask(&self, request: &Request) -> Result<Response, AskError> {
         let stream = self.connect()?;
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-        (&stream).write_all(request.to_line().as_bytes())?;
-        read(&mut BufReader::new(stream))?.ok_or(AskError::Silent)
+        // Who is refused at the door is told why before anything is read.
+        let sent = (&stream).write_all(request.to_line().as_bytes());
+        match read(&mut BufReader::new(stream))? {
+            Some(response) => Ok(response),
+            None => sent.map_or_else(|error| Err(error.into()), |()| Err(AskError::Silent)),
+        }
     }
 
     /// Asks for all held calls, now and after every change.
@@ -148,7 +152,7 @@ impl RunGate<'_> {
         &self,
     ) -> Result<impl Iterator<Item = Result<Response, AskError>>, AskError> {
         let stream = self.connect()?;
-        (&stream).write_all(Request::Watch.to_line().as_bytes())?;
+        let _ = (&stream).write_all(Request::Watch.to_line().as_bytes());
         let mut stream = BufReader::new(stream);
         Ok(std::iter::from_fn(move || read(&mut stream).transpose()))
     }
