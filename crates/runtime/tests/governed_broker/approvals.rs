@@ -287,8 +287,11 @@ async fn a_tool_is_held_as_often_as_it_may_in_an_hour_and_then_refused_unasked()
     // Another tool can still ask.
     let waiting = governed.spawn("other", "guarded_copy", copy());
     let held = governed.held().await;
-    governed.approve(&held);
-    succeeded(waiting.await.unwrap());
+    governed
+        .session
+        .decide(&held.held_id, held.review_sha256, false, approver())
+        .unwrap();
+    refused(waiting.await.unwrap());
     governed.close().await.unwrap();
 }
 
