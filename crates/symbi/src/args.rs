@@ -34,10 +34,7 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a project that works at once
-    Init {
-        /// A folder that is absent or holds none of the files to be made
-        dir: PathBuf,
-    },
+    Init(InitArgs),
     /// Show what a project's control files say, and let them take effect
     Trust {
         /// Do not ask
@@ -62,6 +59,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         invocation: InvocationId,
     },
+    /// Serve the project's tools to an MCP client over standard input and output
+    Mcp(McpArgs),
     /// Watch a hostile agent do real work, contained, with every promise checked
     Demo(DemoArgs),
     /// Show, check and try the project's tools
@@ -177,6 +176,29 @@ pub(crate) enum InvocationCommand {
         #[arg(long, value_name = "FILE")]
         evidence: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// A folder that is absent or holds none of the files to be made
+    #[arg(required_unless_present = "mcp_json")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Make nothing; print what a client's .mcp.json needs to use a project that is there
+    #[arg(long)]
+    pub(crate) mcp_json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// The client's name in policies: `mcp`, or an agent of the project
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) principal: Option<String>,
+    /// Most tool calls of the session
+    #[arg(long, value_name = "N", default_value_t = governance::limits::CALLS_MAX)]
+    pub(crate) max_calls: u64,
+    /// Most time of the session, in seconds
+    #[arg(long, value_name = "S", default_value_t = governance::limits::LIFETIME_MAX.as_secs())]
+    pub(crate) budget_timeout: u64,
 }
 
 #[derive(Debug, Args)]

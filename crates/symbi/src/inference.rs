@@ -72,6 +72,25 @@ pub(crate) fn configured(
 }
 
 impl Inference {
+    /// The beta features that the agent's client needs, where the configuration names none.
+    pub(crate) fn or_betas(mut self, defaults: &[&str]) -> Self {
+        if self.settings.beta_headers.is_empty() {
+            self.settings.beta_headers = defaults.iter().map(|&it| it.to_owned()).collect();
+        }
+        self
+    }
+
+    pub(crate) fn model(&self) -> &str {
+        &self.settings.model
+    }
+
+    /// Most output tokens that one request can ask for.
+    pub(crate) fn max_request_tokens(&self) -> u64 {
+        self.settings
+            .max_output_tokens
+            .min(self.max_total_output_tokens)
+    }
+
     /// The terms as the launch records them.
     pub(crate) fn terms(&self) -> InferenceTerms {
         InferenceTerms {

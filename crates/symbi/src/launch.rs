@@ -11,6 +11,7 @@ use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
 use worker::{CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind};
 
+use crate::agents::claude_code::{self, Place, Terms};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
 use crate::govern;
@@ -39,37 +40,28 @@ pub(crate) fn launch_plan(
     channel: &Path,
 ) -> Result<LaunchPlan, Failure> {
     let settings = facts.settings;
-    let AgentExecutor::Command { command } = &settings.executor else {
-        return Err(Failure::new(
-            Exit::Usage,
-            "the executor `claude_code` is not available in this version",
-        )
-        .help("use `executor = \"command\"` with the agent's own command line"));
-    };
     let boundary = govern::boundary(&config.sandbox);
     let host = settings
         .program
         .as_ref()
         .map(|path| path.resolve(open.project.path()));
-    let shown_at = host.as_deref().map(agent_path);
-    let task = facts.args.task.as_str();
-    let words = command
-        .iter()
-        .map(|word| fill(word, task, shown_at.as_deref()))
-        .collect::<Vec<_>>();
+    let shown_at = host
+        .as_deref()
+        .map(|host| agent_path(&settings.executor, host));
+    let words = command(facts, &boundary, shown_at.as_deref())?;
     let argv = match facts.inference {
         Some(_) => McpToolBroker::child_command(&words),
         None => words,
     };
     let at = host.as_deref().zip(shown_at.as_deref());
-    let (program, shown) = identities(&argv, &boundary, at, facts.name)?;
+    let (program, shown) = identities(&argv, &boundary, at, facts)?;
     let lifetime = Duration::from_secs(facts.args.budget_timeout);
     Ok(LaunchPlan {
         descriptor: LaunchDescriptor {
             agent: facts.name.clone(),
             executor: settings.executor.as_str().to_owned(),
-            task: task.to_owned(),
-            environment: environment(settings, task, facts.inference.is_some()),
+            task: facts.args.task.clone(),
+            environment: environment(facts)?,
             argv,
             program,
             shown,
@@ -94,11 +86,12 @@ fn identities(
     argv: &[String],
     boundary: &BoundarySettings,
     own: Option<(&Path, &str)>,
-    agent: &AgentName,
+    facts: &LaunchFacts<'_>,
 ) -> Result<Identities, Failure> {
+    let agent = facts.name;
     let programs = ProgramCache::default();
     let shown = own
-        .map(|(host, at)| own_program(&programs, host, at, boundary, agent))
+        .map(|(host, at)| own_program(&programs, host, at, boundary, facts))
         .transpose()?;
     let first = argv.first().map_or("", String::as_str);
     let program = match &shown {
@@ -118,12 +111,18 @@ fn own_program(
     host: &Path,
     at: &str,
     boundary: &BoundarySettings,
-    agent: &AgentName,
+    facts: &LaunchFacts<'_>,
 ) -> Result<ProgramIdentity, Failure> {
+    let agent = facts.name;
+    // The agent that is configured is there or not; any other command is what it says.
+    let exit = match facts.settings.executor {
+        AgentExecutor::ClaudeCode => Exit::Isolation,
+        AgentExecutor::Command { .. } => Exit::Usage,
+    };
     let refuse = |why: String| {
         let path = Untrusted::new(host.to_string_lossy()).escaped();
         Failure::new(
-            Exit::Usage,
+            exit,
             format!("the program `{path}` of the agent `{agent}` cannot be used: {why}"),
         )
         .help(format!(
@@ -131,15 +130,77 @@ fn own_program(
              readable and executable (chmod 755)"
         ))
     };
+    if let Ok(target) = std::fs::read_link(host) {
+        let target = host.canonicalize().unwrap_or(target);
+        let target = Untrusted::new(target.to_string_lossy()).escaped();
+        return Err(refuse(format!(
+            "it is a symbolic link; name the file itself: {target}"
+        )));
+    }
     std::fs::File::open(host).map_err(|error| refuse(error.to_string()))?;
-    programs
+    let program = programs
         .identify_file(host, at, &boundary.root)
-        .map_err(|error| refuse(crate::exit::chain(&error)))
+        .map_err(|error| refuse(crate::exit::chain(&error)))?;
+    if facts.settings.executor == AgentExecutor::ClaudeCode {
+        claude_code::check_program(&program).map_err(refuse)?;
+    }
+    Ok(program)
 }
 
-fn agent_path(host: &Path) -> String {
-    let name = host.file_name().unwrap_or_default().to_string_lossy();
-    format!("{AGENT_FOLDER}/{name}")
+fn agent_path(executor: &AgentExecutor, host: &Path) -> String {
+    match executor {
+        AgentExecutor::ClaudeCode => claude_code::PROGRAM.to_owned(),
+        AgentExecutor::Command { .. } => {
+            let name = host.file_name().unwrap_or_default().to_string_lossy();
+            format!("{AGENT_FOLDER}/{name}")
+        }
+    }
+}
+
+/// The agent's own command line.
+fn command(
+    facts: &LaunchFacts<'_>,
+    boundary: &BoundarySettings,
+    program: Option<&str>,
+) -> Result<Vec<String>, Failure> {
+    let (settings, task) = (facts.settings, facts.args.task.as_str());
+    match &settings.executor {
+        AgentExecutor::Command { command } => Ok(command
+            .iter()
+            .map(|word| fill(word, task, program))
+            .collect()),
+        AgentExecutor::ClaudeCode => {
+            let terms = claude_terms(facts)?;
+            claude_code::check(&Place {
+                agent: facts.name.as_str(),
+                root: &boundary.root,
+                memory_mib: settings.memory_mib,
+                pids: settings.pids,
+            })?;
+            let tools = &settings.allowed_tools;
+            Ok(claude_code::command(task, tools, settings.max_turns, terms))
+        }
+    }
+}
+
+/// What Claude Code must know of its terms; without a model it can do nothing.
+fn claude_terms<'a>(facts: &LaunchFacts<'a>) -> Result<Terms<'a>, Failure> {
+    let Some(inference) = facts.inference else {
+        let agent = facts.name;
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("the agent `{agent}` is Claude Code, and there is no model for it"),
+        )
+        .help(
+            "add to symbiont.toml: [managed_cli.inference] with provider and model; and to your \
+             own config.toml: [providers.NAME] with base_url and api_key_env",
+        ));
+    };
+    Ok(Terms {
+        model: inference.model(),
+        max_output_tokens: inference.max_request_tokens(),
+        lifetime_ms: facts.args.budget_timeout.saturating_mul(1000),
+    })
 }
 
 /// Fills `{task}`, `{mcp_config}`, `{inference_url}` and `{program}` into one word.
@@ -153,18 +214,33 @@ fn fill(word: &str, task: &str, program: Option<&str>) -> String {
     }
 }
 
-fn environment(settings: &AgentSettings, task: &str, inference: bool) -> BTreeMap<String, String> {
+fn environment(facts: &LaunchFacts<'_>) -> Result<BTreeMap<String, String>, Failure> {
+    let (settings, task) = (facts.settings, facts.args.task.as_str());
+    let claude = match settings.executor {
+        AgentExecutor::ClaudeCode => Some(claude_terms(facts)?),
+        AgentExecutor::Command { .. } => None,
+    };
     let mut environment = worker_environment();
+    environment.extend(
+        claude
+            .map(claude_code::default_environment)
+            .unwrap_or_default(),
+    );
     environment.extend(settings.env.clone());
+    environment.extend(
+        claude
+            .map(claude_code::fixed_environment)
+            .unwrap_or_default(),
+    );
     environment.insert("SYMBI_TASK".to_owned(), task.to_owned());
     environment.insert("SYMBI_MCP_CONFIG".to_owned(), McpToolBroker::mcp_config());
-    if inference {
+    if facts.inference.is_some() {
         let url = McpToolBroker::inference_url();
         environment.insert("ANTHROPIC_BASE_URL".to_owned(), url.clone());
         environment.insert("ANTHROPIC_API_KEY".to_owned(), "held-by-symbi".to_owned());
         environment.insert("SYMBI_INFERENCE_URL".to_owned(), url);
     }
-    environment
+    Ok(environment)
 }
 
 fn agent_boundary(

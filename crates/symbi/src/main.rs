@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod anchors;
 mod approvals;
 mod args;
@@ -53,7 +54,8 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
-        Command::Init { dir } => commands::init::run(dir, &cli.common),
+        Command::Init(args) => commands::init::run(args, &cli.common),
+        Command::Mcp(args) => commands::mcp::run(args, &cli.common),
         Command::Trust { yes } => commands::trust::run(*yes, &cli.common),
         Command::Call {
             call,

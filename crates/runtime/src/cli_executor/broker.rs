@@ -1,6 +1,7 @@
 //! The broker: an agent's private MCP channel to one governed session.
 
 use std::fmt;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use governance::EndCause;
 use mcp::{ConnectionLimits, ServerInfo, Tool};
 use model::RunId;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use worker::CommandBoundary;
@@ -136,6 +138,38 @@ impl McpToolBroker {
             .chain(place)
             .chain(agent.iter().cloned())
             .collect()
+    }
+
+    /// Serves `session` to one client over a pair of streams, such as standard input and output,
+    /// without a channel: the client is governed, not contained. Ends when the client closes its
+    /// side, or when `stop` does, which cancels the session. Its calls are answered, what was
+    /// dispatched is awaited, and the session is closed.
+    ///
+    /// # Errors
+    /// [`EndCause`] where the session did not complete cleanly; the client's faults are
+    /// [`EndCause::Transport`].
+    pub async fn serve_client<R, W>(
+        session: GovernedToolSession,
+        run: RunId,
+        (reader, writer): (R, W),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), EndCause>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let desk = desk(&session, run);
+        {
+            let client = connection::serve(&desk, 1, ConnectionLimits::stdio(), reader, writer);
+            tokio::select! {
+                biased;
+                () = stop => session.cancel(),
+                end = client => if let Some(reason) = end.fault() {
+                    session.cancel_for(EndCause::Transport { reason });
+                },
+            }
+        }
+        session.close().await
     }
 
     /// Stops the connections, closes the session, and removes the channel.

@@ -39,6 +39,20 @@ pub(crate) enum ConnectionEnd {
     Io,
 }
 
+impl ConnectionEnd {
+    /// What the client did wrong, if it did not simply leave.
+    pub(crate) fn fault(&self) -> Option<String> {
+        match self {
+            // A stream that fails is one whose other side has gone.
+            Self::Client(EndReason::InputClosed) | Self::Io => None,
+            Self::Client(reason) => Some(reason.to_string()),
+            Self::SlowFrame => Some("the client sent a frame too slowly".to_owned()),
+            Self::SlowReader => Some("the client no longer reads its answers".to_owned()),
+            Self::Traffic => Some("the client passed its bound of traffic".to_owned()),
+        }
+    }
+}
+
 struct Finished {
     ticket: Ticket,
     result: ToolResult,
@@ -127,6 +141,7 @@ impl Link<'_> {
                         return self.disconnect(ConnectionEnd::Client(reason));
                     }
                     Step::Slow => return self.disconnect(ConnectionEnd::SlowReader),
+                    Step::Gone => return self.disconnect(ConnectionEnd::Io),
                 }
             }
             if !self.count() {
@@ -156,7 +171,8 @@ impl Link<'_> {
                 };
                 match timeout(WRITE_MAX, write).await {
                     Ok(Ok(())) => Step::Go,
-                    Ok(Err(_)) | Err(_) => Step::Slow,
+                    Ok(Err(_)) => Step::Gone,
+                    Err(_) => Step::Slow,
                 }
             }
             Output::Call(call) => {
@@ -219,6 +235,7 @@ impl Link<'_> {
 enum Step {
     Go,
     Slow,
+    Gone,
     Stop(EndReason),
 }
 

@@ -4,15 +4,40 @@ use std::path::Path;
 
 use project::{Project, Trust};
 
-use crate::args::Common;
+use crate::args::{Common, InitArgs};
+use crate::commands::mcp;
 use crate::exit::{Exit, Failure};
+use crate::open::OpenProject;
 use crate::output::Output;
 
+/// Runs the command.
+pub(crate) fn run(args: &InitArgs, common: &Common) -> Result<Exit, Failure> {
+    match &args.dir {
+        dir if args.mcp_json => print_entry(dir.as_deref(), common),
+        Some(dir) => make(dir, common),
+        None => Err(Failure::new(Exit::Usage, "which folder?").help("symbi init DIR")),
+    }
+}
+
+/// What a client needs to use the project, on stdout.
+fn print_entry(dir: Option<&Path>, common: &Common) -> Result<Exit, Failure> {
+    let open = OpenProject::find(dir.or(common.project.as_deref()))?;
+    let absolute = |what: &str, path: std::io::Result<std::path::PathBuf>| {
+        path.map_err(|error| Failure::new(Exit::Usage, format!("where {what} is: {error}")))
+    };
+    let symbi = absolute("symbi", std::env::current_exe())?;
+    let folder = absolute("the project", open.project.path().canonicalize())?;
+    let output = Output::new(common.json);
+    output.line(&mcp::client_entry(&symbi, &folder)?);
+    output.note("put it into the client's .mcp.json; policies/mcp decides what the client may do");
+    Ok(Exit::Done)
+}
+
 /// Writes the project and trusts what was just written.
-pub(crate) fn run(dir: &Path, common: &Common) -> Result<Exit, Failure> {
+fn make(dir: &Path, common: &Common) -> Result<Exit, Failure> {
     let made = project::scaffold(dir).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let project = Project::open(dir).map_err(|error| Failure::of(Exit::Usage, &error))?;
-    let open = crate::open::OpenProject {
+    let open = OpenProject {
         project,
         dirs: crate::dirs::user_dirs()?,
     };

@@ -9,7 +9,7 @@ use governance::limits::{CALLS_MAX, LIFETIME_MAX};
 use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome};
 use journal::Client;
 use model::{AgentName, RunId, Untrusted};
-use project::{AgentSettings, Config, Surface};
+use project::{AgentExecutor, AgentSettings, Config, Surface};
 use symbi_runtime::cli_executor::ProtectedInference;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::reasoning::governed_session::{
@@ -18,13 +18,14 @@ use symbi_runtime::reasoning::governed_session::{
 use symbi_runtime::tools::tool_set_digest;
 use symbi_runtime::{CedarGate, LedgerRegister};
 
+use crate::agents::claude_code::{self, Story};
 use crate::approvals::Surfaces;
 use crate::args::{ApprovalArgs, Common, RunArgs};
 use crate::claim::{self, Begun, Claim};
 use crate::commands::call::{exit_of_answer, exit_of_end};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
-use crate::inference;
+use crate::inference::{self, Inference};
 use crate::interrupt::Watch;
 use crate::launch::{LaunchFacts, launch_plan};
 use crate::open::{OpenProject, check_agents};
@@ -38,6 +39,8 @@ pub(crate) struct RunEnd {
     pub(crate) vkey: String,
     pub(crate) launch: LaunchEnd,
     pub(crate) session: Result<(), EndCause>,
+    /// The agent's own account, where its executor has one.
+    pub(crate) story: Option<Story>,
 }
 
 /// Runs the command.
@@ -71,13 +74,18 @@ pub(crate) fn run_agent(
     run: RunId,
     watch: &Watch,
 ) -> Result<RunEnd, Failure> {
-    check_budgets(args)?;
+    let budgets = Budgets {
+        max_calls: args.max_calls,
+        timeout: args.budget_timeout,
+        tokens: args.budget_tokens,
+    };
+    budgets.check()?;
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
     check_agents(&config, &contracts)?;
     let policies = open.policies(Surface::Run, &config, &contracts)?;
-    let inference = inference::configured(open, &config, args.budget_tokens)?;
+    let inference = model_channel(open, &config, args, &settings)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let surfaces = Surfaces::open(open, &config, approval, run)?;
@@ -132,38 +140,70 @@ pub(crate) fn run_agent(
         run,
         journal: path,
         vkey,
+        story: story(&settings.executor, &launch),
         launch,
         session,
     })
 }
 
-/// Refuses budgets that no session takes, by the names of their options.
-fn check_budgets(args: &RunArgs) -> Result<(), Failure> {
-    let budgets = [
-        ("--max-calls", Some(args.max_calls), CALLS_MAX),
-        (
-            "--budget-timeout",
-            Some(args.budget_timeout),
-            LIFETIME_MAX.as_secs(),
-        ),
-        ("--budget-tokens", args.budget_tokens, u64::MAX),
-    ];
-    for (option, given, max) in budgets {
-        let Some(given) = given.filter(|given| !(1..=max).contains(given)) else {
-            continue;
-        };
-        let allowed = match max {
-            u64::MAX => "at least 1".to_owned(),
-            max => format!("from 1 to {max}"),
-        };
-        return Err(Failure::new(Exit::Usage, format!("`{option}` is {given}"))
-            .help(format!("give a number {allowed}")));
+/// The agent's model, with what its client asks of it.
+fn model_channel(
+    open: &OpenProject,
+    config: &Config,
+    args: &RunArgs,
+    settings: &AgentSettings,
+) -> Result<Option<Inference>, Failure> {
+    let inference = inference::configured(open, config, args.budget_tokens)?;
+    Ok(match settings.executor {
+        AgentExecutor::ClaudeCode => inference.map(|it| it.or_betas(&claude_code::BETA_HEADERS)),
+        AgentExecutor::Command { .. } => inference,
+    })
+}
+
+fn story(executor: &AgentExecutor, launch: &LaunchEnd) -> Option<Story> {
+    match (executor, launch) {
+        (AgentExecutor::ClaudeCode, LaunchEnd::Ended(outcome)) => {
+            Some(Story::read(&outcome.output.stdout))
+        }
+        _ => None,
     }
-    Ok(())
+}
+
+/// What a session may use up, by the names of its options.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    pub(crate) max_calls: u64,
+    /// Seconds.
+    pub(crate) timeout: u64,
+    pub(crate) tokens: Option<u64>,
+}
+
+impl Budgets {
+    /// Refuses budgets that no session takes.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let timeout_max = LIFETIME_MAX.as_secs();
+        let budgets = [
+            ("--max-calls", Some(self.max_calls), CALLS_MAX),
+            ("--budget-timeout", Some(self.timeout), timeout_max),
+            ("--budget-tokens", self.tokens, u64::MAX),
+        ];
+        for (option, given, max) in budgets {
+            let Some(given) = given.filter(|given| !(1..=max).contains(given)) else {
+                continue;
+            };
+            let allowed = match max {
+                u64::MAX => "at least 1".to_owned(),
+                max => format!("from 1 to {max}"),
+            };
+            return Err(Failure::new(Exit::Usage, format!("`{option}` is {given}"))
+                .help(format!("give a number {allowed}")));
+        }
+        Ok(())
+    }
 }
 
 /// Removes the journal of a run that never began: nothing stands in it.
-fn discard_unused(journal: &Path) {
+pub(crate) fn discard_unused(journal: &Path) {
     if std::fs::metadata(journal).is_ok_and(|found| found.len() == 0) {
         let _ = std::fs::remove_file(journal);
     }
@@ -279,39 +319,66 @@ impl Drop for RunFolder {
     }
 }
 
-/// What the operator reads at the end, and the exit code.
-fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failure> {
-    let session = end.session.as_ref().err();
-    let exit = match &end.launch {
+/// What became of the agent, and why.
+fn outcome(end: &RunEnd) -> (&'static str, Option<String>) {
+    let outcome = match &end.launch {
+        LaunchEnd::Ended(outcome) => &outcome.outcome,
+        LaunchEnd::Refused(refusal) => return ("refused", Some(refusal.to_string())),
+        LaunchEnd::Session(cause) => return ("failed", Some(cause.to_string())),
+    };
+    let name = match outcome {
+        Outcome::Succeeded => "succeeded",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Unconfirmed { .. } => "unconfirmed",
+        Outcome::NotStarted { .. } => "not_started",
+    };
+    let told = end.story.as_ref().and_then(Story::failure);
+    match (outcome.reason(), told) {
+        (None, None) => (name, None),
+        (None, Some(told)) => ("failed", Some(told.to_owned())),
+        (Some(reason), None) => (name, Some(reason.to_owned())),
+        (Some(reason), Some(told)) => (name, Some(format!("{reason}: {told}"))),
+    }
+}
+
+/// What the agent said last, and its standard error.
+fn said(end: &RunEnd) -> (String, String) {
+    let LaunchEnd::Ended(outcome) = &end.launch else {
+        return (String::new(), String::new());
+    };
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let stdout = match &end.story {
+        None => text(&outcome.output.stdout),
+        Some(story) => story.answer().unwrap_or_default().to_owned(),
+    };
+    (stdout, text(&outcome.output.stderr))
+}
+
+/// The exit code of a run.
+fn exit_of_run(end: &RunEnd) -> Exit {
+    let launch = match &end.launch {
         LaunchEnd::Ended(outcome) => exit_of_answer(&Answer::Settled(outcome.clone())),
         LaunchEnd::Refused(refusal) => exit_of_answer(&Answer::Refused(refusal.clone())),
         LaunchEnd::Session(cause) => exit_of_end(cause),
     };
-    let exit = session.map_or(exit, |cause| exit.worst(exit_of_end(cause)));
-    let (status, reason) = match &end.launch {
-        LaunchEnd::Ended(outcome) => {
-            let name = match outcome.outcome {
-                Outcome::Succeeded => "succeeded",
-                Outcome::Failed { .. } => "failed",
-                Outcome::Unconfirmed { .. } => "unconfirmed",
-                Outcome::NotStarted { .. } => "not_started",
-            };
-            (name, outcome.outcome.reason().map(str::to_owned))
-        }
-        LaunchEnd::Refused(refusal) => ("refused", Some(refusal.to_string())),
-        LaunchEnd::Session(cause) => ("failed", Some(cause.to_string())),
+    let told = match end.story.as_ref().and_then(Story::failure) {
+        Some(_) => Exit::Failed,
+        None => Exit::Done,
     };
-    let (stdout, stderr) = match &end.launch {
-        LaunchEnd::Ended(outcome) => (
-            String::from_utf8_lossy(&outcome.output.stdout).into_owned(),
-            String::from_utf8_lossy(&outcome.output.stderr).into_owned(),
-        ),
-        LaunchEnd::Refused(_) | LaunchEnd::Session(_) => (String::new(), String::new()),
-    };
+    let session = end.session.as_ref().err().map_or(Exit::Done, exit_of_end);
+    launch.worst(told).worst(session)
+}
+
+/// What the operator reads at the end, and the exit code.
+fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failure> {
+    let session = end.session.as_ref().err();
+    let exit = exit_of_run(end);
+    let (status, reason) = outcome(end);
+    let (stdout, stderr) = said(end);
     let value = serde_json::json!({
         "status": status, "reason": reason, "run_id": end.run,
         "journal": end.journal.display().to_string(), "public_key": end.vkey,
-        "results": stdout, "stderr": stderr,
+        "results": stdout, "stderr": stderr, "story": end.story,
         "session": session.map_or("completed".to_owned(), ToString::to_string),
     });
     let saved = claim.save(&value.to_string(), exit);
@@ -328,9 +395,12 @@ fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failu
         }
     }
     let reason = reason
-        .map(|reason| format!(": {reason}"))
+        .map(|reason| format!(": {}", Untrusted::new(reason).escaped()))
         .unwrap_or_default();
     output.note(&format!("agent: {status}{reason}"));
+    if let Some(story) = &end.story {
+        output.note(&format!("  {}", story.summary()));
+    }
     if let Some(cause) = session {
         output.note(&format!("session: {cause}"));
     }
