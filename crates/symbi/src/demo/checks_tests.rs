@@ -104,6 +104,7 @@ fn end(outcome: Outcome) -> RunEnd {
             notes: std::collections::BTreeMap::new(),
             unavailable: false,
         }),
+        story: None,
         session: Ok(()),
     }
 }

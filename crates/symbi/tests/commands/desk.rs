@@ -178,6 +178,16 @@ impl Desk {
             .unwrap()
     }
 
+    /// The same, with a standard input to write to.
+    pub(crate) fn start_client(&self, arguments: &[&str]) -> Child {
+        self.command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
     /// The same, as `nohup` starts it.
     pub(crate) fn start_without_hangup(&self, arguments: &[&str]) -> Child {
         let symbi = self.command(arguments);

@@ -7,4 +7,6 @@ mod demo;
 #[cfg(test)]
 mod desk;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod run;

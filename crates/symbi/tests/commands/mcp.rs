@@ -1,0 +1,312 @@
+//! `symbi mcp` as a client that nobody contains meets it: standard input and output.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::process::{Child, ChildStdin, ChildStdout};
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Ended, runs, until};
+
+const POLICY: &str = "@id(\"clients-may-count\")\npermit(principal == Agent::\"mcp\", action == \
+                      Action::\"tool_call::word_count\", resource)\nwhen { \
+                      context.invocation.resolved.command_boundary.filesystem.read.input.parent \
+                      == \"data\" };\n";
+
+const ASKING: &str = "[tool]\nname = \"asking\"\nversion = \"1.0.0\"\ndescription = \"Needs a \
+                      yes\"\nbinary = \"true\"\nhuman_approval = true\n[command]\nexec = \
+                      [\"true\"]\n[output]\nformat = \"text\"\n";
+
+/// A project whose clients may count words, wait, and ask for what needs a person.
+fn served() -> Desk {
+    let desk = Desk::with_agents("");
+    let project = desk.project();
+    let folder = project.join("policies/mcp");
+    fs::DirBuilder::new()
+        .mode(0o755)
+        .recursive(true)
+        .create(&folder)
+        .unwrap();
+    let more = "@id(\"clients-may-wait\")\npermit(principal == Agent::\"mcp\", action in \
+                [Action::\"tool_call::waiting\", Action::\"tool_call::asking\"], resource);\n";
+    fs::write(folder.join("clients.cedar"), format!("{POLICY}{more}")).unwrap();
+    fs::write(project.join("tools/asking.clad.toml"), ASKING).unwrap();
+    let waiting = format!(
+        "[tool]\nname = \"waiting\"\nversion = \"1.0.0\"\ndescription = \"Waits\"\nbinary = \
+         \"sleep\"\n[command]\nexec = [\"sleep\", \"{}\"]\n[output]\nformat = \"text\"\n",
+        marker()
+    );
+    fs::write(project.join("tools/waiting.clad.toml"), waiting).unwrap();
+    desk.trust();
+    desk
+}
+
+/// How long the tool `waiting` sleeps: a number that only this test process uses.
+fn marker() -> String {
+    format!("25.{}", std::process::id())
+}
+
+/// An MCP client by hand.
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(desk: &Desk, more: &[&str]) -> Self {
+        let words = ["--project", "project", "mcp"];
+        let mut child = desk.start_client(&[&words, more].concat());
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    fn initialized(desk: &Desk, more: &[&str]) -> Self {
+        let mut client = Self::start(desk, more);
+        let about = json!({"name": "t", "version": "1"});
+        let answer = client.ask(
+            0,
+            "initialize",
+            &json!({
+                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about
+            }),
+        );
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
+        client.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+        client
+    }
+
+    fn send(&mut self, line: &str) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn request(&mut self, number: u64, method: &str, params: &Value) {
+        let request = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+        self.send(&request.to_string());
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn ask(&mut self, number: u64, method: &str, params: &Value) -> Value {
+        self.request(number, method, params);
+        self.answer()
+    }
+
+    /// Calls a tool; returns `isError` and the envelope.
+    fn call(&mut self, number: u64, tool: &str, arguments: &Value) -> (bool, Value) {
+        let params = json!({"name": tool, "arguments": arguments});
+        let answer = self.ask(number, "tools/call", &params);
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        (
+            answer["result"]["isError"] == true,
+            serde_json::from_str(text).unwrap(),
+        )
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Closes standard input and waits.
+    fn leave(mut self) -> Ended {
+        drop(self.input.take());
+        self.end()
+    }
+
+    fn end(mut self) -> Ended {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.output.read_to_string(&mut stdout).unwrap();
+        let mut told = self.child.stderr.take().unwrap();
+        told.read_to_string(&mut stderr).unwrap();
+        Ended {
+            code: self.child.wait().unwrap().code(),
+            stdout,
+            stderr,
+        }
+    }
+}
+
+fn counted() -> Value {
+    json!({"input": "data/example.csv"})
+}
+
+#[test]
+fn a_client_calls_governed_tools_and_its_leaving_completes_the_session() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    let listed = client.ask(1, "tools/list", &json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let mut names: Vec<&str> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["asking", "copy_csv", "waiting", "word_count"]);
+    let (failed, envelope) = client.call(2, "word_count", &counted());
+    assert!(!failed && envelope["status"] == "succeeded", "{envelope}");
+    client
+        .leave()
+        .expect(0)
+        .says("governed, not contained: 4 tools for Agent::\"mcp\"")
+        .says("session: completed");
+    let journal = desk.verified_journal();
+    assert!(journal.contains("\"client\":\"uncontained\""), "{journal}");
+    assert!(journal.contains("\"principal\":\"mcp\""), "{journal}");
+    assert!(journal.contains("\"completed\":true"), "{journal}");
+    desk.nothing_is_left();
+}
+
+#[test]
+fn standard_output_is_the_protocol_s_alone() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    client.request(1, "ping", &json!({}));
+    let ended = client.leave().expect(0);
+    for line in ended.stdout.lines() {
+        let value: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(value["jsonrpc"], "2.0");
+    }
+    assert_eq!(ended.stdout.lines().count(), 1);
+}
+
+#[test]
+fn what_no_policy_of_the_surface_permits_is_denied_and_the_session_goes_on() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    let arguments = json!({"input": "data/example.csv", "output": "out/copy.csv"});
+    let (failed, envelope) = client.call(1, "copy_csv", &arguments);
+    assert!(
+        failed && envelope["refusal"]["stage"] == "authorize",
+        "{envelope}"
+    );
+    assert!(!desk.project().join("out/copy.csv").exists());
+    let (failed, _) = client.call(2, "word_count", &counted());
+    assert!(!failed);
+    client.leave().expect(0);
+    desk.verified_journal();
+}
+
+#[test]
+fn a_tool_that_demands_approval_is_refused_to_a_client_that_could_give_it_itself() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    let (failed, envelope) = client.call(1, "asking", &json!({}));
+    assert!(
+        failed && envelope["refusal"]["stage"] == "approve",
+        "{envelope}"
+    );
+    let advice = envelope["refusal"]["advice"].as_str().unwrap();
+    assert!(advice.contains("not contained"), "{advice}");
+    client.leave().expect(0);
+    desk.verified_journal();
+}
+
+#[test]
+fn a_call_that_was_sent_before_the_client_left_is_answered_and_recorded() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    client.request(
+        1,
+        "tools/call",
+        &json!({"name": "word_count", "arguments": counted()}),
+    );
+    client.leave().expect(0).says("succeeded");
+    assert!(desk.verified_journal().contains("\"kind\":\"CallSettled\""));
+}
+
+#[test]
+fn a_polite_kill_ends_what_runs_and_the_session_with_1() {
+    let desk = served();
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut client = Client::initialized(&desk, &[]);
+        client.request(
+            1,
+            "tools/call",
+            &json!({"name": "waiting", "arguments": {}}),
+        );
+        until("the tool runs", || runs(&marker()));
+        client.signal(signal);
+        client.end().expect(1).says("cancelled by the owner");
+        assert!(!runs(&marker()));
+    }
+    assert_eq!(desk.journals().len(), 2);
+    desk.nothing_is_left();
+}
+
+#[test]
+fn one_call_over_the_budget_ends_the_session_with_1() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &["--max-calls", "1"]);
+    assert!(!client.call(1, "word_count", &counted()).0);
+    let (failed, envelope) = client.call(2, "word_count", &counted());
+    assert!(
+        failed && envelope["status"] == "session_ended",
+        "{envelope}"
+    );
+    client.leave().expect(1);
+    assert!(desk.verified_journal().contains("\"completed\":false"));
+}
+
+#[test]
+fn a_frame_that_breaks_off_is_the_client_s_fault() {
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    client
+        .input
+        .as_mut()
+        .unwrap()
+        .write_all(b"{\"jsonrpc\":")
+        .unwrap();
+    client.leave().expect(1).says("transport");
+    assert!(desk.verified_journal().contains("\"completed\":false"));
+}
+
+#[test]
+fn a_client_is_named_like_the_policies_know_it_and_is_never_the_operator() {
+    let desk = Desk::with_agents(
+        "[agents.plain]\nexecutor = \"command\"\ncommand = [\"true\"]\nallowed_tools = \
+         [\"word_count\"]\n",
+    );
+    desk.trust();
+    let mcp = |name| desk.symbi(&["--project", "project", "mcp", "--as", name]);
+    mcp("operator")
+        .expect(2)
+        .says("never the operator")
+        .says("mcp, plain");
+    mcp("plane").expect(2).says("nobody in the project");
+    assert!(desk.journals().is_empty());
+    mcp("plain").expect(0).says("Agent::\"plain\"");
+    assert!(desk.verified_journal().contains("\"principal\":\"plain\""));
+}
+
+#[test]
+fn the_entry_for_a_client_starts_the_server_from_anywhere() {
+    let desk = served();
+    let ended = desk.symbi(&["init", "--mcp-json", "project"]).expect(0);
+    let entry: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let server = &entry["mcpServers"]["symbi"];
+    assert_eq!(server["command"], env!("CARGO_BIN_EXE_symbi"));
+    let arguments: Vec<&str> = server["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap())
+        .collect();
+    let folder = desk.project().canonicalize().unwrap();
+    assert_eq!(arguments, ["mcp", "--project", folder.to_str().unwrap()]);
+    desk.symbi(&arguments).expect(0).says("session: completed");
+    desk.symbi(&["init", "--mcp-json", "absent"]).expect(2);
+    desk.symbi(&["init"]).expect(2);
+}
