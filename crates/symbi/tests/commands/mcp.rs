@@ -32,14 +32,18 @@ fn served() -> Desk {
                 [Action::\"tool_call::waiting\", Action::\"tool_call::asking\"], resource);\n";
     fs::write(folder.join("clients.cedar"), format!("{POLICY}{more}")).unwrap();
     fs::write(project.join("tools/asking.clad.toml"), ASKING).unwrap();
+    waits(&desk, &marker());
+    desk
+}
+
+/// Lets the tool `waiting` sleep so many seconds.
+fn waits(desk: &Desk, seconds: &str) {
     let waiting = format!(
         "[tool]\nname = \"waiting\"\nversion = \"1.0.0\"\ndescription = \"Waits\"\nbinary = \
-         \"sleep\"\n[command]\nexec = [\"sleep\", \"{}\"]\n[output]\nformat = \"text\"\n",
-        marker()
+         \"sleep\"\n[command]\nexec = [\"sleep\", \"{seconds}\"]\n[output]\nformat = \"text\"\n"
     );
-    fs::write(project.join("tools/waiting.clad.toml"), waiting).unwrap();
+    fs::write(desk.project().join("tools/waiting.clad.toml"), waiting).unwrap();
     desk.trust();
-    desk
 }
 
 /// How long the tool `waiting` sleeps: a number that only this test process uses.
@@ -214,16 +218,34 @@ fn a_tool_that_demands_approval_is_refused_to_a_client_that_could_give_it_itself
 }
 
 #[test]
-fn a_call_that_was_sent_before_the_client_left_is_answered_and_recorded() {
+fn a_call_that_runs_when_its_client_leaves_is_finished_recorded_and_answered() {
     let desk = served();
+    let brief = format!("1.{}", std::process::id());
+    waits(&desk, &brief);
     let mut client = Client::initialized(&desk, &[]);
     client.request(
         1,
         "tools/call",
-        &json!({"name": "word_count", "arguments": counted()}),
+        &json!({"name": "waiting", "arguments": {}}),
     );
+    until("the tool runs", || runs(&brief));
     client.leave().expect(0).says("succeeded");
     assert!(desk.verified_journal().contains("\"kind\":\"CallSettled\""));
+}
+
+#[test]
+fn a_call_that_still_waits_when_its_client_leaves_is_withdrawn() {
+    let desk = served();
+    waits(&desk, &format!("1.{}", std::process::id()));
+    let mut client = Client::initialized(&desk, &[]);
+    let call = json!({"name": "waiting", "arguments": {}});
+    client.request(1, "tools/call", &call);
+    client.request(2, "tools/call", &call);
+    client.leave().expect(0).says("withdrawn");
+    assert!(
+        desk.verified_journal()
+            .contains("\"kind\":\"CallWithdrawn\"")
+    );
 }
 
 #[test]
