@@ -108,9 +108,14 @@ impl Desk {
 
     /// Writes an executable file of the project.
     pub(crate) fn program(&self, name: &str, text: &str) {
-        let path = self.project().join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.project().join(name), text).unwrap();
+        self.program_mode(name);
+    }
+
+    /// Makes a file of the project executable.
+    pub(crate) fn program_mode(&self, name: &str) {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(self.project().join(name), mode).unwrap();
     }
 
     /// Writes a private file of the user's configuration.

@@ -320,3 +320,77 @@ fn a_run_under_nohup_outlives_a_hangup() {
     desk.verified_journal();
     desk.nothing_is_left();
 }
+
+/// A project with a Claude Code that is the host's program `name`, or nothing.
+fn claude(name: &str, more: &str) -> Desk {
+    let desk = Desk::with_agents(&format!(
+        "[agents.reviewer]\nexecutor = \"claude_code\"\nprogram = \"./agents/claude\"\n\
+         allowed_tools = [\"word_count\"]\n{more}\n{INFERENCE}"
+    ));
+    let policy = desk.project().join("policies/run/agents.cedar");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(
+        &policy,
+        text.replace("tool_call::command", "tool_call::claude_code"),
+    )
+    .unwrap();
+    if let Ok(program) = fs::read(format!("/usr/bin/{name}")) {
+        fs::write(desk.project().join("agents/claude"), program).unwrap();
+        desk.program_mode("agents/claude");
+    }
+    provider(&desk, "http://127.0.0.1:9");
+    desk
+}
+
+#[test]
+fn a_claude_code_that_ends_without_a_result_has_failed_whatever_its_exit_code() {
+    let desk = claude("true", "");
+    desk.run("reviewer", &[])
+        .expect(1)
+        .says("agent: failed: it ended without a result")
+        .says("0 tool calls");
+    desk.verified_journal();
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_claude_code_that_is_missing_a_link_or_a_script_is_refused_with_7_and_leaves_no_run() {
+    let desk = claude("no-such-program", "");
+    desk.run("reviewer", &[])
+        .expect(7)
+        .says("agents/claude` of the agent `reviewer` cannot be used");
+    std::os::unix::fs::symlink("/usr/bin/true", desk.project().join("agents/claude")).unwrap();
+    desk.run("reviewer", &[])
+        .expect(7)
+        .says("it is a symbolic link; name the file itself: /usr/bin/");
+    fs::remove_file(desk.project().join("agents/claude")).unwrap();
+    desk.program("agents/claude", "#!/bin/sh\n");
+    desk.run("reviewer", &[])
+        .expect(7)
+        .says("it is a script for /bin/sh");
+    assert!(desk.journals().is_empty());
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_worker_that_is_too_small_for_claude_code_is_refused_with_7_and_leaves_no_run() {
+    let desk = claude("true", "memory_mib = 191\npids = 31");
+    desk.run("reviewer", &[])
+        .expect(7)
+        .says("192 MiB")
+        .says("at least 32");
+    assert!(desk.journals().is_empty());
+    desk.nothing_is_left();
+}
+
+#[test]
+fn claude_code_without_a_model_is_a_usage_error() {
+    let desk = claude("true", "");
+    let config = desk.project().join("symbiont.toml");
+    let text = fs::read_to_string(&config).unwrap().replace(INFERENCE, "");
+    fs::write(&config, text).unwrap();
+    desk.run("reviewer", &[])
+        .expect(2)
+        .says("[managed_cli.inference]");
+    assert!(desk.journals().is_empty());
+}

@@ -54,7 +54,7 @@ impl Story {
             }
             Some("result") => {
                 self.turns = line["num_turns"].as_u64();
-                self.output_tokens = line["usage"]["output_tokens"].as_u64();
+                self.output_tokens = line.pointer("/usage/output_tokens").and_then(Value::as_u64);
                 self.end = Some(End {
                     answer: text("result").map_or_else(|| faults(line), str::to_owned),
                     is_error: line["is_error"] != Value::Bool(false),
@@ -98,7 +98,7 @@ impl Story {
 
 /// How many content blocks of a message are such.
 fn blocks(line: &Value, such: impl Fn(&str, &Value) -> bool) -> u64 {
-    let content = line["message"]["content"].as_array();
+    let content = line.pointer("/message/content").and_then(Value::as_array);
     let found = content.into_iter().flatten().filter(|block| {
         let kind = block["type"].as_str().unwrap_or_default();
         such(kind, block)
