@@ -227,9 +227,14 @@ def look_at_network():
             return "it is connected to %s" % strange
         if len(lines_of(pids[0], "udp")) > 1:
             return "it has a datagram socket: %s" % lines_of(pids[0], "udp")
-        snmp = [line.split() for line in lines_of(pids[0], "snmp") if line.startswith("Udp:")]
-        sent = dict(zip(*snmp))["OutDatagrams"]
-        return None if sent == "0" else "it sent %s datagrams" % sent
+        # A look-up is a datagram to 127.0.0.1, since there is no resolver; whatever else it tries
+        # to reach has no route.
+        for layer, counter in (("Udp:", "OutDatagrams"), ("Ip:", "OutNoRoutes")):
+            rows = [line.split() for line in lines_of(pids[0], "snmp") if line.startswith(layer)]
+            count = dict(zip(*rows))[counter]
+            if count != "0":
+                return "its %s %s is %s" % (layer, counter, count)
+        return None
     except OSError as error:
         return str(error)
 
