@@ -74,12 +74,7 @@ pub(crate) fn run_agent(
     run: RunId,
     watch: &Watch,
 ) -> Result<RunEnd, Failure> {
-    let budgets = Budgets {
-        max_calls: args.max_calls,
-        timeout: args.budget_timeout,
-        tokens: args.budget_tokens,
-    };
-    budgets.check()?;
+    check_budgets(args)?;
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
@@ -167,6 +162,15 @@ fn story(executor: &AgentExecutor, launch: &LaunchEnd) -> Option<Story> {
         }
         _ => None,
     }
+}
+
+fn check_budgets(args: &RunArgs) -> Result<(), Failure> {
+    let budgets = Budgets {
+        max_calls: args.max_calls,
+        timeout: args.budget_timeout,
+        tokens: args.budget_tokens,
+    };
+    budgets.check()
 }
 
 /// What a session may use up, by the names of its options.
