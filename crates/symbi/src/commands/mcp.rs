@@ -9,7 +9,7 @@ use governance::{EndCause, LoopConfig, LoopState};
 use journal::Client;
 use model::{RunId, Untrusted};
 use project::{Config, Surface};
-use symbi_runtime::cli_executor::broker::{BrokerTools, McpToolBroker, SERVER_NAME};
+use symbi_runtime::cli_executor::broker::{McpToolBroker, SERVER_NAME};
 use symbi_runtime::reasoning::governed_session::{Approvals, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
 
@@ -38,7 +38,6 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
     let contracts = open.contracts()?;
     let policies = open.policies(Surface::Mcp, &config, &contracts)?;
     let (tier, init_sha256) = govern::tier(&open, &config)?;
-    let tools = BrokerTools::of(&contracts);
     let names: Vec<_> = contracts.iter().map(|it| it.name().clone()).collect();
     let executor = govern::executor(&open, &config, contracts, &names, tier)?;
     let run = RunId::new();
@@ -71,7 +70,7 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
          can do is its own\n  run {run}",
         names.len()
     ));
-    let end = serve(parts, &tools, &watch).inspect_err(|_| discard_unused(&path))?;
+    let end = serve(parts, &watch).inspect_err(|_| discard_unused(&path))?;
     Ok(report(end.err().as_ref(), run, output))
 }
 
@@ -100,11 +99,7 @@ fn nobody() -> Approvals {
     }
 }
 
-fn serve(
-    parts: SessionParts,
-    tools: &BrokerTools,
-    watch: &Watch,
-) -> Result<Result<(), EndCause>, Failure> {
+fn serve(parts: SessionParts, watch: &Watch) -> Result<Result<(), EndCause>, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -115,7 +110,7 @@ fn serve(
         let session =
             GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
         let streams = (tokio::io::stdin(), tokio::io::stdout());
-        Ok(McpToolBroker::serve_client(session, run, tools, streams, watch.asked()).await)
+        Ok(McpToolBroker::serve_client(session, run, streams, watch.asked()).await)
     });
     // A read of standard input that still waits must not hold us.
     runtime.shutdown_background();
