@@ -443,13 +443,18 @@ mod tests {
         #[test]
         fn what_passes_is_what_came_or_the_credential_was_in_it(
             pattern in "[ab]{1,6}",
-            chunks in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 0..6), 0..8),
+            chunks in proptest::collection::vec(
+                proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 0..6),
+                0..8,
+            ),
         ) {
             let body = chunks.concat();
             let present = body.windows(pattern.len()).any(|window| window == pattern.as_bytes());
             let mut guard = ResponseGuard::new(1000, &secret(&pattern));
             let mut passed = Vec::new();
-            let refused = chunks.iter().any(|chunk| guard.feed(chunk).map(|bytes| passed.extend(bytes)).is_err());
+            let refused = chunks
+                .iter()
+                .any(|chunk| guard.feed(chunk).map(|bytes| passed.extend(bytes)).is_err());
             prop_assert_eq!(refused, present);
             prop_assert!(!passed.windows(pattern.len()).any(|window| window == pattern.as_bytes()));
             if !refused {

@@ -20,13 +20,17 @@ const WAIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn the_configuration_starts_the_bridge_in_isolated_mode() {
+    let config = mcp_config("symbi", "/channel/bridge.py", "/channel/mcp.sock");
+    let value: Value = serde_json::from_str(&config).unwrap();
     assert_eq!(
-        mcp_config("symbi", "/channel/bridge.py", "/channel/mcp.sock"),
-        concat!(
-            r#"{"mcpServers":{"symbi":{"args":["-I","/channel/bridge.py","#,
-            r#""/channel/mcp.sock"],"command":"python3","type":"stdio"}}}"#
-        )
+        value,
+        json!({"mcpServers": {"symbi": {
+            "type": "stdio",
+            "command": "python3",
+            "args": ["-I", "/channel/bridge.py", "/channel/mcp.sock"],
+        }}})
     );
+    assert!(!config.contains('\n'), "{config}");
 }
 
 #[test]

@@ -80,7 +80,8 @@ impl Desk {
         }
     }
 
-    /// A home with what `symbi init` makes, the agents of `config`, and a policy by which they start.
+    /// A home with what `symbi init` makes, the agents of `config`, and a policy by which they
+    /// start.
     pub(crate) fn with_agents(config: &str) -> Self {
         let desk = Self::empty();
         desk.symbi(&["init", "project"]).expect(0);
