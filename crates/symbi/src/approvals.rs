@@ -54,10 +54,7 @@ impl Surfaces {
     ) -> Result<Self, Failure> {
         let settings = &config.approval;
         let wanted = |flag: bool, surface| flag || settings.surfaces.contains(&surface);
-        let operators = (!settings.operators.is_empty())
-            .then(|| Operators::new(&settings.operators, settings.require))
-            .transpose()
-            .map_err(|error| Failure::new(Exit::Usage, format!("[approval.operators]: {error}")))?;
+        let operators = operators(config)?;
         if operators.is_some() && args.approval_terminal {
             return Err(Failure::new(
                 Exit::Usage,
@@ -75,12 +72,8 @@ impl Surfaces {
             }
         }
         let gate = wanted(args.approval_gate, ApprovalSurface::Gate)
-            .then(|| {
-                let project = config.name.clone().unwrap_or_default();
-                Gate::open(&open.dirs, run, project, operators)
-            })
-            .transpose()
-            .map_err(|error| Failure::of(Exit::Storage, &error))?;
+            .then(|| open_gate(open, config, operators, run))
+            .transpose()?;
         let seconds = args.approval_timeout.unwrap_or(settings.timeout_seconds);
         Ok(Self {
             terminal,
@@ -89,6 +82,25 @@ impl Surfaces {
             timeout: Duration::from_secs(seconds),
             holds_per_hour: settings.holds_per_hour,
         })
+    }
+
+    /// Opens the gate for a client that is not contained, where approvals are signed: whatever
+    /// its user can press or type, it could too. `None` where nobody signs.
+    pub(crate) fn for_client(
+        open: &OpenProject,
+        config: &Config,
+        run: RunId,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(operators) = operators(config)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            terminal: None,
+            gate: Some(open_gate(open, config, Some(operators), run)?),
+            missing: Vec::new(),
+            timeout: Duration::from_secs(config.approval.timeout_seconds),
+            holds_per_hour: config.approval.holds_per_hour,
+        }))
     }
 
     /// How long a held call waits.
@@ -133,6 +145,25 @@ impl Surfaces {
         }
         Ok(asking)
     }
+}
+
+fn operators(config: &Config) -> Result<Option<Operators>, Failure> {
+    let settings = &config.approval;
+    (!settings.operators.is_empty())
+        .then(|| Operators::new(&settings.operators, settings.require))
+        .transpose()
+        .map_err(|error| Failure::new(Exit::Usage, format!("[approval.operators]: {error}")))
+}
+
+fn open_gate(
+    open: &OpenProject,
+    config: &Config,
+    operators: Option<Operators>,
+    run: RunId,
+) -> Result<Gate, Failure> {
+    let project = config.name.clone().unwrap_or_default();
+    Gate::open(&open.dirs, run, project, operators)
+        .map_err(|error| Failure::of(Exit::Storage, &error))
 }
 
 impl Asking {

@@ -13,6 +13,7 @@ use symbi_runtime::cli_executor::broker::{McpToolBroker, SERVER_NAME};
 use symbi_runtime::reasoning::governed_session::{Approvals, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
 
+use crate::approvals::Surfaces;
 use crate::args::{Common, McpArgs};
 use crate::commands::call::exit_of_end;
 use crate::commands::run::{Budgets, discard_unused};
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
     let names: Vec<_> = contracts.iter().map(|it| it.name().clone()).collect();
     let executor = govern::executor(&open, &config, contracts, &names, tier)?;
     let run = RunId::new();
+    let surfaces = Surfaces::for_client(&open, &config, run)?;
     let place = RunPlace::create(&open, run, &principal)?;
     let path = place.files.path().to_owned();
     let parts = SessionParts {
@@ -56,9 +58,9 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
         config: LoopConfig {
             max_calls: args.max_calls,
             lifetime: Duration::from_secs(args.budget_timeout),
-            ..LoopConfig::default()
+            ..approval_bounds(surfaces.as_ref())
         },
-        approvals: nobody(),
+        approvals: surfaces.as_ref().map_or_else(nobody, Surfaces::approvals),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Uncontained,
         init_sha256: Some(init_sha256),
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
          can do is its own\n  run {run}",
         names.len()
     ));
-    let end = serve(parts, &watch).inspect_err(|_| discard_unused(&path))?;
+    let end = serve(parts, surfaces, &watch).inspect_err(|_| discard_unused(&path))?;
     Ok(report(end.err().as_ref(), run, output))
 }
 
@@ -90,16 +92,33 @@ fn principal(config: &Config, asked: Option<&str>) -> Result<String, Failure> {
     Err(Failure::new(Exit::Usage, failure).help(format!("the names are: {}", names.join(", "))))
 }
 
+fn approval_bounds(surfaces: Option<&Surfaces>) -> LoopConfig {
+    let defaults = LoopConfig::default();
+    match surfaces {
+        None => defaults,
+        Some(surfaces) => LoopConfig {
+            approval_timeout: surfaces.timeout(),
+            holds_per_hour: surfaces.holds_per_hour(),
+            ..defaults
+        },
+    }
+}
+
 /// A client that runs with its user's rights could answer for the user.
 fn nobody() -> Approvals {
     Approvals::Nobody {
         advice: "this client is not contained, so it could give the approval itself: let a person \
-                 make this call with `symbi call`, or a contained agent with `symbi run`"
+                 make this call with `symbi call`, or name [approval.operators] in symbiont.toml, \
+                 who sign"
             .to_owned(),
     }
 }
 
-fn serve(parts: SessionParts, watch: &Watch) -> Result<Result<(), EndCause>, Failure> {
+fn serve(
+    parts: SessionParts,
+    surfaces: Option<Surfaces>,
+    watch: &Watch,
+) -> Result<Result<(), EndCause>, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -109,6 +128,9 @@ fn serve(parts: SessionParts, watch: &Watch) -> Result<Result<(), EndCause>, Fai
     let end = runtime.block_on(async {
         let session =
             GovernedToolSession::start(parts).map_err(|error| Failure::of(Exit::Usage, &error))?;
+        let _asking = surfaces
+            .map(|surfaces| surfaces.start(&session.held_calls()))
+            .transpose()?;
         let streams = (tokio::io::stdin(), tokio::io::stdout());
         Ok(McpToolBroker::serve_client(session, run, streams, watch.asked()).await)
     });

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::desk::{Desk, Ended, interrupt, until, wait};
 use crate::world::{call, configure, created, guarded, on_terminal, press, records};
@@ -19,6 +19,10 @@ fn held(desk: &Desk) -> (Child, String) {
 
 fn held_of(desk: &Desk, arguments: &[&str]) -> (Child, String) {
     let child = desk.start(arguments);
+    (child, first_held(desk))
+}
+
+fn first_held(desk: &Desk) -> String {
     let mut id = String::new();
     until("a held call", || {
         let listed = desk.symbi(&["gate", "list", "--json"]).expect(0);
@@ -29,7 +33,7 @@ fn held_of(desk: &Desk, arguments: &[&str]) -> (Child, String) {
             .to_owned();
         !id.is_empty()
     });
-    (child, id)
+    id
 }
 
 fn gate(desk: &Desk, words: &[&str]) -> Ended {
@@ -233,30 +237,65 @@ fn another_user_and_another_namespace_are_refused() {
     );
 }
 
+/// Makes an SSH key in the home; returns its public half.
+fn key(desk: &Desk, name: &str) -> String {
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-N", "", "-t", "ed25519", "-C", name, "-f"])
+        .arg(desk.path(name))
+        .status()
+        .expect("ssh-keygen is needed: package openssh-client");
+    assert!(made.success());
+    let public = fs::read_to_string(desk.path(&format!("{name}.pub"))).unwrap();
+    public.trim().to_owned()
+}
+
+#[test]
+fn a_client_that_is_not_contained_is_served_only_what_an_operator_signed() {
+    let desk = guarded();
+    let folder = desk.project().join("policies/mcp");
+    fs::create_dir_all(&folder).unwrap();
+    let shared = desk.project().join("policies/call/guarded.cedar");
+    fs::copy(shared, folder.join("guarded.cedar")).unwrap();
+    let alice = key(&desk, "alice");
+    configure(
+        &desk,
+        &format!("[approval.operators]\nalice = \"{alice}\"\n"),
+    );
+    let mut child = desk.start_client(&["--project", "project", "mcp"]);
+    let about = json!({"name": "t", "version": "1"});
+    let files = json!({"input": "data/example.csv", "output": "out/new.csv"});
+    let frames = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "guarded", "arguments": files}}),
+    ];
+    let mut client = child.stdin.take().unwrap();
+    for frame in frames {
+        client.write_all(format!("{frame}\n").as_bytes()).unwrap();
+    }
+    let id = first_held(&desk);
+    gate(&desk, &["approve", &id])
+        .expect(3)
+        .says("needs the signature");
+    assert!(!created(&desk));
+    gate(&desk, &["approve", &id, "--sign", "alice"]).expect(0);
+    until("the file is published", || created(&desk));
+    drop(client);
+    wait(child).expect(0);
+    assert!(desk.verified_journal().contains("alice SHA256:"));
+}
+
 #[test]
 fn an_operator_signs_and_the_signature_is_in_the_record() {
     let desk = guarded();
-    for name in ["alice", "bob", "mallory"] {
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-N", "", "-t", "ed25519", "-C", name, "-f"])
-            .arg(desk.path(name))
-            .status()
-            .expect("ssh-keygen is needed: package openssh-client");
-        assert!(made.success());
-    }
-    let public = |name: &str| {
-        fs::read_to_string(desk.path(&format!("{name}.pub")))
-            .unwrap()
-            .trim()
-            .to_owned()
-    };
+    let [alice, bob, _] = ["alice", "bob", "mallory"].map(|name| key(&desk, name));
     configure(
         &desk,
         &format!(
             "[approval]\nsurfaces = [\"gate\"]\nrequire = 2\n[approval.operators]\nalice = \
-             \"{}\"\nbob = [\"{}\"]\n",
-            public("alice"),
-            public("bob")
+             \"{alice}\"\nbob = [\"{bob}\"]\n"
         ),
     );
     let (child, id) = held(&desk);
