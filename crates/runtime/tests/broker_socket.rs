@@ -6,6 +6,8 @@ mod support;
 
 #[path = "broker_socket/channel.rs"]
 mod channel;
+#[path = "broker_socket/client.rs"]
+mod client;
 #[path = "broker_socket/contained.rs"]
 mod contained;
 #[path = "broker_socket/lives.rs"]

@@ -142,8 +142,8 @@ impl McpToolBroker {
 
     /// Serves `session` to one client over a pair of streams, such as standard input and output,
     /// without a channel: the client is governed, not contained. Ends when the client closes its
-    /// side, or when `stop` does, which cancels the session. Its calls are answered, what was
-    /// dispatched is awaited, and the session is closed.
+    /// side: the call that runs is then finished and answered. Ends also when `stop` does: what
+    /// runs then is stopped, and makes the end an error. Clients end their servers in both ways.
     ///
     /// # Errors
     /// [`EndCause`] where the session did not complete cleanly; the client's faults are
@@ -163,7 +163,7 @@ impl McpToolBroker {
             let client = connection::serve(&desk, 1, ConnectionLimits::stdio(), reader, writer);
             tokio::select! {
                 biased;
-                () = stop => session.cancel(),
+                () = stop => {}
                 end = client => if let Some(reason) = end.fault() {
                     session.cancel_for(EndCause::Transport { reason });
                 },

@@ -260,10 +260,22 @@ fn a_polite_kill_ends_what_runs_and_the_session_with_1() {
         );
         until("the tool runs", || runs(&marker()));
         client.signal(signal);
-        client.end().expect(1).says("cancelled by the owner");
+        client.end().expect(1).says("closed by the owner while a call was under way");
         assert!(!runs(&marker()));
     }
     assert_eq!(desk.journals().len(), 2);
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_polite_kill_of_an_idle_server_completes_the_session() {
+    // Clients end their servers so.
+    let desk = served();
+    let mut client = Client::initialized(&desk, &[]);
+    assert!(!client.call(1, "word_count", &counted()).0);
+    client.signal(rustix::process::Signal::INT);
+    client.end().expect(0).says("session: completed");
+    assert!(desk.verified_journal().contains("\"completed\":true"));
     desk.nothing_is_left();
 }
 
