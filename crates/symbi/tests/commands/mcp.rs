@@ -260,7 +260,10 @@ fn a_polite_kill_ends_what_runs_and_the_session_with_1() {
         );
         until("the tool runs", || runs(&marker()));
         client.signal(signal);
-        client.end().expect(1).says("closed by the owner while a call was under way");
+        client
+            .end()
+            .expect(1)
+            .says("closed by the owner while a call was under way");
         assert!(!runs(&marker()));
     }
     assert_eq!(desk.journals().len(), 2);
