@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p symbi-runtime --bench governed_call [-- COUNT]`
 
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
