@@ -1,7 +1,9 @@
 //! `when`: comparisons of an argument with a fixed text, joined by `and`. A closed grammar:
 //!
-//!     condition  = comparison *( " and " comparison )
-//!     comparison = name ( "==" / "!=" ) ( "'" text "'" / word )
+//! ```text
+//! condition  = comparison *( " and " comparison )
+//! comparison = name ( "==" / "!=" ) ( "'" text "'" / word )
+//! ```
 
 use std::collections::BTreeMap;
 
