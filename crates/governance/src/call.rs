@@ -314,24 +314,7 @@ impl RecordedCall {
     /// Ends a recorded call that must not start any more.
     #[must_use]
     pub fn not_started(self, reason: String) -> SettledCall {
-        let PreparedCall {
-            id,
-            tool,
-            call_sha256,
-            work,
-            ..
-        } = self.prepared;
-        let argv = argv_of(&work.descriptor);
-        let notes = work.notes;
-        let identity = CallIdentity {
-            id,
-            tool,
-            call_sha256,
-            seq: self.seq,
-            notes,
-            result: work.result,
-            argv,
-        };
+        let identity = CallIdentity::of(&self.prepared, self.seq);
         SettledCall::not_started(
             identity,
             Outcome::NotStarted { reason },
@@ -348,25 +331,9 @@ impl RecordedCall {
         self,
         executor: &mut dyn ActionExecutor,
     ) -> Result<DispatchedCall, Box<SettledCall>> {
-        let PreparedCall {
-            id,
-            tool,
-            call_sha256,
-            work,
-            ..
-        } = self.prepared;
-        let argv = argv_of(&work.descriptor);
-        let notes = work.notes;
-        let identity = CallIdentity {
-            id,
-            tool,
-            call_sha256,
-            seq: self.seq,
-            notes,
-            result: work.result,
-            argv,
-        };
-        let started = lowered(&work.descriptor, work.holdings, call_sha256)
+        let identity = CallIdentity::of(&self.prepared, self.seq);
+        let work = self.prepared.work;
+        let started = lowered(&work.descriptor, work.holdings, identity.call_sha256)
             .map_err(|error| StartError::Failed {
                 step: "lowering the descriptor".to_owned(),
                 reason: error.to_string(),
@@ -414,14 +381,6 @@ fn lowered(
     }
 }
 
-fn argv_of(descriptor: &Descriptor) -> Vec<String> {
-    match descriptor {
-        Descriptor::Command(command) => command.argv.clone(),
-        Descriptor::Launch(launch) => launch.argv.clone(),
-        Descriptor::Custom { .. } => Vec::new(),
-    }
-}
-
 /// What stays with a call to its end.
 #[derive(Debug)]
 pub(crate) struct CallIdentity {
@@ -432,6 +391,25 @@ pub(crate) struct CallIdentity {
     pub(crate) notes: BTreeMap<String, String>,
     pub(crate) result: ResultTerms,
     pub(crate) argv: Vec<String>,
+}
+
+impl CallIdentity {
+    fn of(prepared: &PreparedCall, seq: u64) -> Self {
+        let argv = match &prepared.work.descriptor {
+            Descriptor::Command(command) => command.argv.clone(),
+            Descriptor::Launch(launch) => launch.argv.clone(),
+            Descriptor::Custom { .. } => Vec::new(),
+        };
+        Self {
+            id: prepared.id.clone(),
+            tool: prepared.tool.clone(),
+            call_sha256: prepared.call_sha256,
+            seq,
+            notes: prepared.work.notes.clone(),
+            result: prepared.work.result.clone(),
+            argv,
+        }
+    }
 }
 
 /// A call that runs.
