@@ -62,7 +62,7 @@ impl fmt::Display for OpenError {
             Self::Folder { entry, obstacle } => {
                 write!(
                     f,
-                    "volume `{}`: the host folder {obstacle}",
+                    "volume `{}`: its host folder cannot be used: {obstacle}",
                     entry.escape_debug()
                 )
             }
