@@ -108,13 +108,13 @@ impl fmt::Display for Obstacle {
             ),
             Self::NotPermitted { component } => write!(
                 f,
-                "the operator's user may not open `{component}`; change its owner or mode"
+                "`{component}` may not be opened by the operator's user; change its owner or mode"
             ),
             Self::NoOpenat2 => f.write_str(
                 "the system call `openat2` is not available; \
                  use Linux 5.6 or later, or a container profile that allows it",
             ),
-            Self::Other(_) => f.write_str("the operating system refused to open it"),
+            Self::Other(_) => f.write_str("cannot be opened"),
         }
     }
 }

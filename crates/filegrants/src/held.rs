@@ -62,7 +62,7 @@ impl fmt::Display for OpenError {
             Self::Folder { entry, obstacle } => {
                 write!(
                     f,
-                    "volume `{}`: its host folder cannot be used: {obstacle}",
+                    "volume `{}`: the host folder {obstacle}",
                     entry.escape_debug()
                 )
             }
