@@ -349,7 +349,7 @@ impl RecordedCall {
                 running,
             }),
             Err(error) => {
-                let unavailable = matches!(error, StartError::Unavailable { .. });
+                let unavailable = !matches!(error, StartError::ProgramChanged { .. });
                 let outcome = Outcome::NotStarted {
                     reason: error.to_string(),
                 };

@@ -304,6 +304,6 @@ pub struct RecordedOutcome {
     pub argv: Vec<String>,
     /// Remarks of the preparation: values that were clamped.
     pub notes: std::collections::BTreeMap<String, String>,
-    /// It did not start because the isolation is not available.
+    /// It did not start because the isolation is not available, or could not be set up.
     pub unavailable: bool,
 }

@@ -1,7 +1,6 @@
 //! The user's anchors: all that are configured get every run's heads, and answer for them later.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use journal::{Anchor, AnchorError, AnchorTarget, Anchors, Checkpoint, PublicKey, RunSigner};
@@ -10,6 +9,7 @@ use project::{AnchorPlace, UserConfig};
 
 use crate::exit::{Exit, Failure, chain};
 use crate::open::OpenProject;
+use crate::output::Output;
 
 /// The sender to all configured anchors; none where there are none.
 pub(crate) fn configured(
@@ -36,7 +36,7 @@ pub(crate) fn configured(
 
 fn report(error: &AnchorError) {
     let word = if error.required { "error" } else { "warning" };
-    let _ = writeln!(std::io::stderr().lock(), "{word}: {}", chain(error));
+    Output::new(false).note(&format!("{word}: {}", chain(error)));
 }
 
 /// The heads of `run` that the configured anchor files, and the `named` ones, keep.

@@ -286,7 +286,7 @@ impl Saved {
     /// Prints the saved result. Returns the exit code that it had.
     pub(crate) fn show(&self, output: Output) -> Exit {
         if output.is_json() {
-            output.line(&self.text);
+            output.json_text(&self.text);
             return self.exit;
         }
         let value: Value = serde_json::from_str(&self.text).unwrap_or_default();

@@ -20,36 +20,23 @@ mod launch;
 mod open;
 mod output;
 mod story;
+mod usage;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
+use crate::output::Output;
 
 fn main() -> ExitCode {
     harden::harden();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            let usage = error.use_stderr();
-            return if usage {
-                Exit::Usage.code()
-            } else {
-                Exit::Done.code()
-            };
-        }
+    let exit = match Cli::try_parse() {
+        Ok(cli) => run(&cli).unwrap_or_else(|failure| report(&failure, cli.common.json)),
+        Err(error) => usage::show(&error, usage::is_json_asked(std::env::args_os())),
     };
-    match run(&cli) {
-        Ok(exit) => exit.code(),
-        Err(failure) => {
-            report(&failure, cli.common.json);
-            failure.exit.code()
-        }
-    }
+    output::settled(exit).code()
 }
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
@@ -77,10 +64,13 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// The failure on stderr, and as one JSON object on stdout where that was asked for.
-fn report(failure: &Failure, json: bool) {
-    let _ = writeln!(std::io::stderr().lock(), "{failure}");
-    if json {
-        let _ = writeln!(std::io::stdout().lock(), "{}", failure.to_json());
+/// The failure on stderr, and as one JSON object on stdout where that was asked for and is not
+/// there yet.
+fn report(failure: &Failure, json: bool) -> Exit {
+    let output = Output::new(json);
+    output.note(&failure.to_string());
+    if json && !output::is_answered() {
+        output.value(&failure.to_json());
     }
+    failure.exit
 }

@@ -1,10 +1,21 @@
-//! What people and programs read on stdout and stderr.
+//! What people and programs read on stdout and stderr: nothing that a terminal would obey, and
+//! nothing that is lost in silence.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::Untrusted;
 use serde_json::Value;
 use symbi_runtime::envelope::Envelope;
+
+use crate::exit::Exit;
+
+/// Why standard output did not take what was written to it; the first time counts.
+static LOST: OnceLock<String> = OnceLock::new();
+/// Whether the one JSON object is on stdout.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 /// Writes results to stdout, as text or as one JSON object.
 #[derive(Debug, Clone, Copy)]
@@ -23,25 +34,33 @@ impl Output {
         self.json
     }
 
-    /// A line on stdout. A reader that has gone is no error of ours.
+    /// A line on stdout.
     pub(crate) fn line(self, text: &str) {
-        let _ = writeln!(io::stdout().lock(), "{text}");
+        write_out(&format!("{}\n", visible(text)));
     }
 
     /// A line on stderr.
     pub(crate) fn note(self, text: &str) {
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        let _ = writeln!(io::stderr().lock(), "{}", visible(text));
     }
 
     /// One JSON object.
     pub(crate) fn value(self, value: &Value) {
-        self.line(&value.to_string());
+        self.json_text(&value.to_string());
+    }
+
+    /// JSON that is text already.
+    pub(crate) fn json_text(self, text: &str) {
+        if self.json {
+            ANSWERED.store(true, Ordering::Relaxed);
+        }
+        write_out(&format!("{}\n", visible_json(text)));
     }
 
     /// A call's envelope.
     pub(crate) fn envelope(self, envelope: &Envelope) {
         if self.json {
-            return self.line(&envelope.to_json());
+            return self.json_text(&envelope.to_json());
         }
         match &envelope.results {
             Some(Value::String(text)) if !text.is_empty() => {
@@ -64,6 +83,82 @@ impl Output {
         }
         self.note(&summary(envelope));
     }
+}
+
+/// Whether this process has printed its JSON object.
+pub(crate) fn is_answered() -> bool {
+    ANSWERED.load(Ordering::Relaxed)
+}
+
+/// Writes to stdout, past the library's own writer, which takes a closed descriptor for success.
+/// A reader that has gone is no error of ours; everything else is, see [`settled`].
+pub(crate) fn write_out(text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(rustix::stdio::stdout(), rest) {
+            Ok(0) => return lost("it takes no more bytes".to_owned()),
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::PIPE) => return,
+            Err(error) => return lost(error.to_string()),
+        }
+    }
+}
+
+fn lost(why: String) {
+    let _ = LOST.set(why);
+}
+
+/// The exit code of a process that would end with `exit`: output that was lost is an error.
+pub(crate) fn settled(exit: Exit) -> Exit {
+    let Some(why) = LOST.get() else {
+        return exit;
+    };
+    Output::new(false).note(&format!(
+        "error: standard output could not be written: {why}\n  help: what was done is done; \
+         do not repeat it for its output alone"
+    ));
+    exit.worst(Exit::Storage)
+}
+
+/// What a terminal would obey or hide: controls other than line feed and tab, and characters that
+/// change the direction of text or cannot be seen.
+fn is_obeyed(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => true,
+        '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}' => true,
+        other => other.is_control(),
+    }
+}
+
+/// `text` with escapes for what a terminal would obey. Text that was escaped before stays as it is.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_obeyed(character) {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// The same for JSON, in JSON's own escapes: the value stays what it is.
+fn visible_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut units = [0_u16; 2];
+    for character in text.chars() {
+        if is_obeyed(character) {
+            for unit in character.encode_utf16(&mut units) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 fn pretty(value: &Value) -> String {
@@ -93,4 +188,26 @@ fn summary(envelope: &Envelope) -> String {
     }
     text.push_str(&format!("\n  run {}", envelope.run_id));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_and_the_rest_stays() {
+        let raw = "a\u{1b}[2J\u{7f}\u{9b}\r\u{202e}\u{200b}\tb\n";
+        let shown = "a\\u{1b}[2J\\u{7f}\\u{9b}\\u{d}\\u{202e}\\u{200b}\tb\n";
+        assert_eq!(visible(raw), shown);
+        assert_eq!(visible(shown), shown);
+        assert_eq!(visible("über \\ {}"), "über \\ {}");
+    }
+
+    #[test]
+    fn json_keeps_its_value_where_characters_are_escaped() {
+        let value = Value::String("\u{1b}\u{7f}\u{9b}\u{202e}\u{e0041}ü".to_owned());
+        let shown = visible_json(&value.to_string());
+        assert!(!shown.chars().any(is_obeyed), "{shown}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+    }
 }

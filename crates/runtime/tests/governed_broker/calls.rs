@@ -186,6 +186,7 @@ async fn a_worker_that_does_not_start_is_an_outcome_and_the_session_goes_on() {
     governed.tier.next_fails("clone", "out of memory");
     let outcome = settled(governed.call("1", "scale", json!({"count": 1})).await);
     assert!(matches!(outcome.outcome, Outcome::NotStarted { .. }));
+    assert!(outcome.unavailable);
     assert_eq!(
         governed.of_kind("CallSettled")[0]["outcome"]["status"],
         "not_started"

@@ -1,7 +1,7 @@
 //! The run's own terminal. It is opened by its name, so that no pipe can answer; it asks only in
 //! the foreground; what was typed before the question is thrown away.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use approval::limits::{ANSWER_BYTES_MAX, ANSWERS_WRONG_MAX};
@@ -240,5 +240,5 @@ fn request(call: &HeldCall) -> String {
 }
 
 fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    crate::output::Output::new(false).note(text);
 }

@@ -28,7 +28,12 @@ fn print_entry(dir: Option<&Path>, common: &Common) -> Result<Exit, Failure> {
     let symbi = absolute("symbi", std::env::current_exe())?;
     let folder = absolute("the project", open.project.path().canonicalize())?;
     let output = Output::new(common.json);
-    output.line(&mcp::client_entry(&symbi, &folder)?);
+    let entry = mcp::client_entry(&symbi, &folder)?;
+    if output.is_json() {
+        output.value(&entry);
+    } else {
+        output.json_text(&format!("{entry:#}"));
+    }
     output.note("put it into the client's .mcp.json; policies/mcp decides what the client may do");
     Ok(Exit::Done)
 }

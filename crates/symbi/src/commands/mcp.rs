@@ -9,6 +9,7 @@ use governance::{EndCause, LoopConfig, LoopState};
 use journal::Client;
 use model::{RunId, Untrusted};
 use project::{Config, Surface};
+use serde_json::Value;
 use symbi_runtime::cli_executor::broker::{McpToolBroker, SERVER_NAME};
 use symbi_runtime::reasoning::governed_session::{Approvals, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
@@ -152,7 +153,7 @@ fn report(cause: Option<&EndCause>, run: RunId, output: Output) -> Exit {
 }
 
 /// The entry of a client's `.mcp.json`, for the project in `folder`.
-pub(crate) fn client_entry(symbi: &Path, folder: &Path) -> Result<String, Failure> {
+pub(crate) fn client_entry(symbi: &Path, folder: &Path) -> Result<Value, Failure> {
     let text = |path: &Path| {
         path.to_str().map(str::to_owned).ok_or_else(|| {
             let shown = Untrusted::new(path.to_string_lossy()).escaped();
@@ -162,11 +163,9 @@ pub(crate) fn client_entry(symbi: &Path, folder: &Path) -> Result<String, Failur
             )
         })
     };
-    let entry = serde_json::json!({ "mcpServers": { SERVER_NAME: {
+    Ok(serde_json::json!({ "mcpServers": { SERVER_NAME: {
         "type": "stdio",
         "command": text(symbi)?,
         "args": ["mcp", "--project", text(folder)?],
-    } } });
-    serde_json::to_string_pretty(&entry)
-        .map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+    } } }))
 }

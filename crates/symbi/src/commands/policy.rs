@@ -29,6 +29,7 @@ pub(crate) fn run(command: &PolicyCommand, common: &Common) -> Result<Exit, Fail
 fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
     let config = open.config()?;
     let contracts = open.contracts()?;
+    let mut surfaces = Vec::new();
     for surface in Surface::ALL {
         let policies = open.policies(surface, &config, &contracts)?;
         for warning in policies.warnings() {
@@ -37,7 +38,7 @@ fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
         let digest = policies.digest();
         let files = open.sources(surface).len();
         if output.is_json() {
-            output.value(&serde_json::json!({
+            surfaces.push(serde_json::json!({
                 "surface": surface.as_str(), "files": files, "sha256": digest, "valid": true
             }));
         } else {
@@ -46,6 +47,9 @@ fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
                 surface.as_str()
             ));
         }
+    }
+    if output.is_json() {
+        output.value(&serde_json::json!({ "surfaces": surfaces }));
     }
     Ok(Exit::Done)
 }
@@ -62,6 +66,11 @@ fn schema(open: &OpenProject, surface: &str, output: Output) -> Result<Exit, Fai
     let config = open.config()?;
     let contracts = open.contracts()?;
     let policies = open.policies(surface, &config, &contracts)?;
-    output.line(policies.schema_text().trim_end());
+    let text = policies.schema_text();
+    if output.is_json() {
+        output.value(&serde_json::json!({ "schema": text }));
+    } else {
+        output.line(text.trim_end());
+    }
     Ok(Exit::Done)
 }

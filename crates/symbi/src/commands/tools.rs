@@ -120,7 +120,7 @@ fn schema(contract: &Contract, output: Output) {
     if output.is_json() {
         return output.value(&value);
     }
-    output.line(&format!("{value:#}"));
+    output.json_text(&format!("{value:#}"));
 }
 
 fn list(contracts: &ContractSet, output: Output) {

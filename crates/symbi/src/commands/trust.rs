@@ -72,7 +72,7 @@ fn confirmed(open: &OpenProject) -> Result<bool, Failure> {
             .help("read the files, then type: symbi trust --yes"));
     }
     let mut stderr = io::stderr().lock();
-    let path = open.project.path().display();
+    let path = model::Untrusted::new(open.project.path().to_string_lossy()).escaped();
     let _ = write!(stderr, "Let these files of {path} take effect? Type yes: ");
     let _ = stderr.flush();
     let mut answer = String::new();

@@ -3,6 +3,7 @@
 mod attempts;
 mod checks;
 mod evidence;
+mod leftover;
 mod lock_file;
 mod needs;
 mod place;

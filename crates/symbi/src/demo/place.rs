@@ -1,6 +1,7 @@
 //! Where the demonstration happens: a private temporary folder, and the project in it or in a
 //! folder that the user keeps.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use model::{Redacted, Untrusted};
 use project::UserDirs;
 
+use crate::demo::leftover;
 use crate::exit::{Exit, Failure};
 
 /// Bytes of a random text that is hidden or used as a name.
@@ -17,6 +19,8 @@ const RANDOM_BYTES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Place {
     temporary: PathBuf,
+    /// Held as long as the folder is in use.
+    _mark: File,
     pub(crate) project: PathBuf,
     pub(crate) kept: bool,
     /// Where symbi keeps its state: the user's own only for a project that is kept.
@@ -36,10 +40,12 @@ impl Place {
         if let Some(dir) = keep {
             check_empty(dir)?;
         }
-        let temporary = std::env::temp_dir().join(format!("symbi-demo-{}", random()?));
+        leftover::sweep(&std::env::temp_dir());
+        let temporary = std::env::temp_dir().join(format!("{}{}", leftover::PREFIX, random()?));
         let temporary =
             std::path::absolute(&temporary).map_err(|error| storage(&temporary, error))?;
         make_private(&temporary).map_err(|error| storage(&temporary, error))?;
+        let mark = leftover::mark(&temporary).map_err(|error| storage(&temporary, error))?;
         let place = Self {
             project: keep.map_or_else(|| temporary.join("project"), Path::to_owned),
             kept: keep.is_some(),
@@ -49,6 +55,7 @@ impl Place {
                 runtime: temporary.join("run"),
             },
             temporary,
+            _mark: mark,
         };
         for dir in [&place.project, &place.dirs.config] {
             make_private(dir).map_err(|error| storage(dir, error))?;

@@ -1,7 +1,6 @@
 //! What the operator reads. All text from outside is escaped; colours only on a terminal.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::Duration;
 
 use journal::{OutcomeStatus, PolicyNote, Stage};
@@ -12,6 +11,7 @@ use crate::demo::attempts::{ATTEMPTS, Attempt};
 use crate::demo::checks::{Check, Facts};
 use crate::demo::evidence::{Call, CallEnd};
 use crate::demo::script::{LOCK, REPORT, Use};
+use crate::output::write_out;
 
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
@@ -29,9 +29,14 @@ pub(crate) struct Frame<'a> {
     pub(crate) took: Duration,
 }
 
-/// Text that is shown at once: a reader that has gone is no error of ours.
+/// Text that is shown at once.
 pub(crate) fn show(text: &str) {
-    let _ = write!(anstream::stdout().lock(), "{text}");
+    match anstream::AutoStream::choice(&std::io::stdout()) {
+        anstream::ColorChoice::Never => {
+            write_out(&anstream::adapter::strip_str(text).to_string());
+        }
+        _ => write_out(text),
+    }
 }
 
 /// Before the run.

@@ -123,6 +123,23 @@ fn ctrl_c_ends_the_demonstration_and_leaves_nothing() {
     desk.nothing_is_left();
 }
 
+#[test]
+fn what_a_killed_demonstration_left_goes_with_the_next_one() {
+    let desk = Desk::empty();
+    let mut child = desk.start(&["demo"]);
+    let mut first = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("project  ") {
+        line.clear();
+        assert!(first.read_line(&mut line).unwrap() > 0, "no project");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_dir(desk.path("tmp")).unwrap().count(), 1);
+    desk.symbi(&["demo"]).expect(0);
+    desk.nothing_is_left();
+}
+
 const ORDINARY: u32 = 1001;
 
 #[test]

@@ -175,6 +175,15 @@ impl Desk {
         self.command(arguments).output().unwrap().into()
     }
 
+    /// Runs `symbi` as `script` says, which finds it and its arguments in `"$0" "$@"`.
+    pub(crate) fn shell(&self, script: &str, arguments: &[&str]) -> Ended {
+        let mut shell = Command::new("/bin/bash");
+        shell.args(["-c", script]).arg(&self.program);
+        shell.args(arguments);
+        self.equip(&mut shell);
+        shell.output().unwrap().into()
+    }
+
     /// Starts `symbi` and does not wait.
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments)

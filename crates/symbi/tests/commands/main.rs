@@ -9,4 +9,6 @@ mod desk;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod output;
+#[cfg(test)]
 mod run;

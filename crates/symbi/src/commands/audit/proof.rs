@@ -46,7 +46,7 @@ pub(super) fn prove(
     let text = serde_json::to_string(&proof)
         .map_err(|error| Failure::new(Exit::Storage, format!("the proof: {error}")))?;
     match into {
-        None => output.line(&text),
+        None => output.json_text(&text),
         Some(path) => {
             write_new(path, &text)?;
             output.note(&format!(

@@ -1,0 +1,44 @@
+//! What the parser of the command line says: faults of usage, the help and the version.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use serde_json::json;
+
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
+/// Whether `--json` is among the arguments that could not be parsed.
+pub(crate) fn is_json_asked(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut options = arguments.skip(1).take_while(|argument| argument != "--");
+    options.any(|argument| argument == "--json")
+}
+
+/// Shows what the parser says. It repeats arguments, so none of it goes out unescaped.
+pub(crate) fn show(error: &clap::Error, json: bool) -> Exit {
+    let output = Output::new(json);
+    let rendered = error.render().to_string();
+    let text = rendered.trim_end();
+    if error.use_stderr() {
+        output.note(text);
+        if json {
+            output.value(&failure(text).to_json());
+        }
+        return Exit::Usage;
+    }
+    match error.kind() {
+        _ if !json => output.line(text),
+        ErrorKind::DisplayVersion => output.value(&json!({ "version": text })),
+        _ => output.value(&json!({ "help": text })),
+    }
+    Exit::Done
+}
+
+/// The first paragraph is what happened, the rest what to do.
+fn failure(text: &str) -> Failure {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    match text.split_once("\n\n") {
+        Some((message, help)) => Failure::new(Exit::Usage, message).help(help.trim()),
+        None => Failure::new(Exit::Usage, text),
+    }
+}

@@ -1,0 +1,132 @@
+//! What goes out on stdout and stderr, whatever the command.
+
+use serde_json::Value;
+
+use crate::desk::{Desk, Ended};
+
+fn project() -> Desk {
+    let desk = Desk::empty();
+    desk.symbi(&["init", "project"]).expect(0);
+    desk
+}
+
+#[track_caller]
+fn object(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+const CALL: [&str; 7] = [
+    "--project",
+    "project",
+    "call",
+    "copy_csv",
+    "--arg",
+    "input=data/example.csv",
+    "--json",
+];
+
+#[test]
+fn output_that_is_lost_is_a_storage_error() {
+    let desk = project();
+    let call = [&CALL[..], &["--arg", "output=out/copy.csv"]].concat();
+    let commands: [&[&str]; 6] = [
+        &call,
+        &["--version"],
+        &["--help"],
+        &["--project", "project", "policy", "check"],
+        &["--project", "project", "tools", "list", "--json"],
+        &["--nonsense", "--json"],
+    ];
+    for command in commands {
+        desk.shell("\"$0\" \"$@\" >/dev/full", command)
+            .expect(6)
+            .says("standard output could not be written");
+    }
+    // What the library takes for success: a descriptor that cannot be written to.
+    desk.shell("\"$0\" \"$@\" 1</dev/null", &["--version"])
+        .expect(6);
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let desk = project();
+    let script = "\"$0\" \"$@\" | true; exit ${PIPESTATUS[0]}";
+    desk.shell(script, &["--project", "project", "policy", "schema", "run"])
+        .expect(0);
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+    let desk = project();
+    let script = "ulimit -f 1; \"$0\" \"$@\" >large";
+    desk.shell(script, &["--project", "project", "policy", "schema", "run"])
+        .expect(6)
+        .says("File too large");
+}
+
+#[test]
+fn no_argument_or_path_reaches_a_terminal_as_a_command() {
+    let desk = project();
+    let raw = "a\u{1b}[2J\u{9b}31m\u{7f}\u{202e}b";
+    std::fs::rename(desk.project(), desk.path(raw)).unwrap();
+    let commands: [&[&str]; 14] = [
+        &["--project", raw, "audit", "verify", raw],
+        &["--project", raw, "audit", "show", raw],
+        &["--project", raw, "audit", "prove", raw, raw],
+        &["audit", "check-proof", raw],
+        &["--project", raw, "trust"],
+        &["--project", raw, "trust", "--yes"],
+        &["--project", raw, "call", raw],
+        &["--project", raw, "doctor"],
+        &["--project", raw, "init", "--mcp-json", raw],
+        &["init", raw],
+        &["demo", "--lock", raw],
+        &["--project", "gone\u{1b}[2J", "trust"],
+        &[raw],
+        &["call", "x", raw],
+    ];
+    for command in commands {
+        for json in [false, true] {
+            let more: &[&str] = if json { &["--json"] } else { &[] };
+            let ended = desk.symbi(&[command, more].concat());
+            for text in [&ended.stdout, &ended.stderr] {
+                let obeyed = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
+                assert!(!text.contains(obeyed), "{command:?}: {text:?}");
+            }
+            if json {
+                object(&ended);
+            }
+        }
+    }
+}
+
+#[test]
+fn json_is_one_object_whatever_is_asked() {
+    let desk = project();
+    for wrong in [&["--nonsense"][..], &["call"], &["audit"], &[]] {
+        let said = object(&desk.symbi(&[wrong, &["--json"]].concat()).expect(2));
+        assert_eq!(said["exit_code"], 2);
+        assert!(!said["error"].as_str().unwrap().is_empty(), "{said}");
+    }
+    let ask = |arguments: &[&str]| {
+        let all = [&["--json", "--project", "project"], arguments].concat();
+        desk.symbi(&all).expect(0)
+    };
+    let surfaces = object(&ask(&["policy", "check"]))["surfaces"].clone();
+    assert_eq!(surfaces.as_array().unwrap().len(), 3);
+    let schema = object(&ask(&["policy", "schema", "call"]));
+    assert!(schema["schema"].as_str().unwrap().contains("action"));
+    let entry = ask(&["init", "--mcp-json"]);
+    assert_eq!(entry.stdout.lines().count(), 1);
+    assert!(object(&entry)["mcpServers"].is_object());
+    assert!(object(&ask(&["--version"]))["version"].is_string());
+    assert!(object(&ask(&["call", "--help"]))["help"].is_string());
+}
+
+#[test]
+fn what_is_no_option_asks_for_no_json() {
+    let ended = Desk::empty()
+        .symbi(&["--nonsense", "--", "--json"])
+        .expect(2);
+    assert_eq!(ended.stdout, "");
+}
