@@ -515,7 +515,7 @@ fn a_worker_that_does_not_start_is_an_outcome_and_no_effect() {
                 step: "clone".to_owned(),
                 reason: "ENOMEM".to_owned(),
             },
-            false,
+            true,
         ),
     ];
     for (make, unavailable) in errors {
