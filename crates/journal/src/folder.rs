@@ -172,8 +172,10 @@ impl PrivateFolder {
                 other => self.error("create", name, other),
             })?;
         // A umask may have taken more away.
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(FILE_MODE))
-            .map_err(|error| self.error("set the mode of", name, error))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(FILE_MODE)).map_err(|error| {
+            let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
+            self.error("set the mode of", name, error)
+        })?;
         Ok(File::from(file))
     }
 

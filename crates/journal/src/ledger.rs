@@ -3,6 +3,7 @@
 //! A journal cannot show that its own tail is missing; the ledger can. Each line carries its
 //! compact range and the set of open runs, so that an append reads the last pair only.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
@@ -17,7 +18,7 @@ use crate::folder::{PrivateFolder, StorageError};
 use crate::journal::origin;
 use crate::key::{ProjectKey, RunSigner};
 use crate::ledger_line::{Archived, LedgerEvent, LedgerRecord, ORIGIN, Seal, apply, check, parse};
-use crate::ledger_read::{LedgerReport, read_ledger};
+use crate::ledger_read::{LedgerReport, read_ledger, started_runs};
 use crate::limits::{CHECKPOINT_LINE_BYTES_MAX, LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
 use crate::lines::{Pair, Tail};
 use crate::note::{Checkpoint, checkpoint_line};
@@ -186,6 +187,37 @@ impl Ledger {
         }
     }
 
+    /// Enters dead runs that the ledger does not know yet, each as started and sealed at once.
+    /// Returns those that it entered.
+    pub(crate) fn adopt(&mut self, mut seals: Vec<Seal>) -> Result<Vec<Seal>, LedgerError> {
+        if seals.is_empty() {
+            return Ok(seals);
+        }
+        // Under the lock: another process may have been first.
+        let events = |file: &File| {
+            let known = started_runs(file)?;
+            seals.retain(|seal| !known.contains(&seal.run));
+            let both = seals.iter().flat_map(|seal| {
+                let (run, checkpoint) = (seal.run, seal.checkpoint);
+                let started = LedgerEvent::RunStarted { run, checkpoint };
+                [started, LedgerEvent::RunSealed(seal.clone())]
+            });
+            Ok(both.collect())
+        };
+        self.append_with(events, None)?;
+        Ok(seals)
+    }
+
+    /// All runs that a line starts, whatever the lines are worth.
+    pub(crate) fn started_runs(&self) -> Result<BTreeSet<RunId>, LedgerError> {
+        if !self.folder.contains(&self.name)? {
+            return Ok(BTreeSet::new());
+        }
+        let file = self.folder.open_file(&self.name)?;
+        self.lock(&file, FlockOperation::NonBlockingLockShared)?;
+        started_runs(&file).map_err(self.io("read"))
+    }
+
     /// Enters that a run's journal was copied elsewhere: before the original is removed.
     ///
     /// # Errors
@@ -239,12 +271,22 @@ impl Ledger {
         events: Vec<LedgerEvent>,
         cosigner: Option<&RunSigner>,
     ) -> Result<(), LedgerError> {
+        self.append_with(|_| Ok(events), cosigner)
+    }
+
+    /// Appends what `events` makes of the locked file.
+    fn append_with(
+        &mut self,
+        events: impl FnOnce(&File) -> io::Result<Vec<LedgerEvent>>,
+        cosigner: Option<&RunSigner>,
+    ) -> Result<(), LedgerError> {
         if self.failed {
             return Err(LedgerError::Failed);
         }
         let file = self.open_or_create()?;
         self.lock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let mut end = self.read_end(&file)?;
+        let events = events(&file).map_err(self.io("read"))?;
         let lines = self.lines(&mut end, events, cosigner)?;
         if lines.is_empty() {
             return Ok(());

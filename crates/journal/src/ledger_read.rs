@@ -1,20 +1,27 @@
 //! Reads a whole ledger: every run with its heads, every line checked against the one before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::path::Path;
 
 use model::RunId;
+use rustix::fs::FlockOperation;
 use serde::{Serialize, Serializer};
 
 use crate::chain::{Fault, FaultReason};
+use crate::folder::{PrivateFolder, StorageError};
 use crate::key::PublicKey;
+use crate::ledger::LedgerError;
 use crate::ledger_line::{
     Archived, CheckedLine, LedgerEvent, LedgerRecord, apply, check, parse, rotation,
 };
 use crate::limits::{LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
-use crate::lines::{Pair, PairError, PairReader, Step, Tail};
+use crate::lines::{LineReader, Pair, PairError, PairReader, Step, Tail};
 use crate::note::Checkpoint;
+use crate::run_files::ledger_path;
 use crate::tree::CompactRange;
+use crate::writer::lock;
 
 /// What the ledger knows of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +98,11 @@ pub fn read_ledger(
                 Ok(()) => continue,
                 Err(reason) => Fault { line, reason },
             },
-            Ok(Step::End(tail)) => return Ok(reading.report(None, tail)),
+            Ok(Step::End(tail)) => match pairs.unpaired().map(parse) {
+                // No write of this program ends so.
+                Some(Err(reason)) => Fault { line, reason },
+                None | Some(Ok(_)) => return Ok(reading.report(None, tail)),
+            },
             Err(PairError::Io(error)) => return Err(error),
             Err(error) => Fault {
                 line,
@@ -100,6 +111,57 @@ pub fn read_ledger(
         };
         return Ok(reading.report(Some(fault), None));
     }
+}
+
+/// Reads the ledger of the project with the private folder `state`; `None` where there is none.
+/// A file that no run would write to is refused: a link, no regular file, somebody else's.
+///
+/// # Errors
+/// The file is unfit or cannot be read. What is wrong inside it stands in the report.
+pub fn read_project_ledger(
+    state: &Path,
+    key: &PublicKey,
+) -> Result<Option<LedgerReport>, LedgerError> {
+    let opened = PrivateFolder::open_for(&ledger_path(state)).and_then(|(folder, name)| {
+        let shown = folder.shown(&name);
+        Ok((folder.open_file(&name)?, shown))
+    });
+    let (file, path) = match opened {
+        Ok(opened) => opened,
+        Err(StorageError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    lock(&file, FlockOperation::NonBlockingLockShared, &path)?;
+    let action = "read";
+    read_ledger(file, Some(key))
+        .map(Some)
+        .map_err(|source| LedgerError::Io {
+            action,
+            path,
+            source,
+        })
+}
+
+/// The runs that any line starts; nothing is checked.
+pub(crate) fn started_runs(mut file: &File) -> io::Result<BTreeSet<RunId>> {
+    // In a canonical line only a head of bounded length stands before it.
+    const MARK: &[u8] = b"\"kind\":\"RunStarted\"";
+    const MARK_WITHIN: usize = 512;
+    file.rewind()?;
+    let mut lines = LineReader::new(file);
+    let mut runs = BTreeSet::new();
+    while let Some(line) = lines.next(LEDGER_LINE_BYTES_MAX + 1)? {
+        let start = line.get(..MARK_WITHIN).unwrap_or(&line);
+        if !start.windows(MARK.len()).any(|part| part == MARK) {
+            continue;
+        }
+        if let Ok(LedgerEvent::RunStarted { run, .. }) = parse(&line).map(|it| it.event) {
+            runs.insert(run);
+        }
+    }
+    Ok(runs)
 }
 
 /// The keys that the ledger's changes of the key name, oldest first. Nothing is checked yet.

@@ -74,6 +74,8 @@ pub const PREALLOCATED_BYTES_MIN: u64 = PREALLOCATED_BYTES / 2;
 
 /// Most runs without an end that one ledger carries.
 pub const OPEN_RUNS_MAX: usize = 256;
+/// Most journals without a ledger line that one start enters in the ledger.
+pub const ADOPTED_RUNS_MAX: usize = 64;
 /// Largest ledger line, without its line feed.
 pub const LEDGER_LINE_BYTES_MAX: usize = 32 << 10;
 /// Largest ledger.

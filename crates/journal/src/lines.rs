@@ -63,6 +63,7 @@ pub(crate) struct PairReader<R> {
     record_max: usize,
     file_max: u64,
     whole: Hasher,
+    unpaired: Option<Vec<u8>>,
 }
 
 impl<R: Read> PairReader<R> {
@@ -75,6 +76,7 @@ impl<R: Read> PairReader<R> {
             record_max,
             file_max,
             whole: Hasher::new(),
+            unpaired: None,
         }
     }
 
@@ -87,7 +89,9 @@ impl<R: Read> PairReader<R> {
         let line = self.line;
         let mut checkpoint = Vec::new();
         if !self.read_line(&mut checkpoint, CHECKPOINT_LINE_BYTES_MAX)? {
+            let line = record.clone();
             record.push(b'\n');
+            self.unpaired = Some(line);
             return Ok(Step::End(tail(&record, &checkpoint)));
         }
         Ok(Step::Pair(Pair {
@@ -139,6 +143,11 @@ impl<R: Read> PairReader<R> {
             true => Err(PairError::LineTooLong { max }),
             false => Ok(false),
         }
+    }
+
+    /// The whole line that the tail begins with, if there is one.
+    pub(crate) fn unpaired(&self) -> Option<&[u8]> {
+        self.unpaired.as_deref()
     }
 
     /// Number of the line that comes next, from 1.

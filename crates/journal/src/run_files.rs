@@ -16,6 +16,7 @@ use crate::key::ProjectKey;
 use crate::ledger::{Ledger, LedgerError};
 use crate::ledger_line::Seal;
 use crate::note::Checkpoint;
+use crate::strays::settle_strays;
 use crate::tree::CompactRange;
 use crate::verify::{Verdict, VerifyOptions, verify_file};
 use crate::writer::{ProtectedJournal, file_name};
@@ -189,7 +190,8 @@ impl RunFiles {
     }
 }
 
-/// Enters in the ledger what each open run without a live owner left, so that a later cut shows.
+/// Enters in the ledger what each open run without a live owner left, so that a later cut shows;
+/// then what runs left that died before the ledger knew them.
 pub(crate) fn seal_dead_runs(
     state: &Path,
     ledger: &mut Ledger,
@@ -220,6 +222,7 @@ pub(crate) fn seal_dead_runs(
         }
     }
     ledger.seal(seals.clone()).map_err(RunFilesError::Ledger)?;
+    seals.extend(settle_strays(state, ledger, key)?);
     if let Some(anchors) = anchors {
         for seal in seals.iter().filter(|seal| seal.checkpoint.size > 0) {
             anchors

@@ -1,6 +1,6 @@
 //! Where a journal's bytes go. Storage only: order, signatures and room are the journal's.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -138,28 +138,42 @@ impl ProtectedJournal {
     /// [`StorageError::Exists`] for a run that has a journal already, and whatever makes the
     /// folder unfit: another owner, another mode, a link.
     pub fn create(folder: &Path, run: RunId) -> Result<Self, StorageError> {
+        Self::create_with(folder, run, |file| allocate(file, 0))
+    }
+
+    /// The same with another way to reserve space. Where it fails no file remains.
+    fn create_with(
+        folder: &Path,
+        run: RunId,
+        reserve: impl FnOnce(&File) -> io::Result<u64>,
+    ) -> Result<Self, StorageError> {
         let folder = PrivateFolder::create(folder)?;
         let name = file_name(run);
-        let file = folder.create_file(&name)?;
-        let shown = folder.shown(&name);
-        lock(&file, FlockOperation::NonBlockingLockExclusive, &shown)?;
+        let file = create_locked(&folder, &name)?;
         let io = |action| {
-            let path = shown.clone();
+            let path = folder.shown(&name);
             move |source| StorageError::Io {
                 action,
                 path,
                 source,
             }
         };
-        let allocated = allocate(&file, 0).map_err(io("reserve space for"))?;
-        let seen = Seen::of(&file).map_err(io("examine"))?;
-        Ok(Self {
-            file,
-            folder,
-            named: false,
-            seen,
-            allocated,
-        })
+        let made = reserve(&file)
+            .map_err(io("reserve space for"))
+            .and_then(|allocated| Ok((allocated, Seen::of(&file).map_err(io("examine"))?)));
+        match made {
+            Ok((allocated, seen)) => Ok(Self {
+                file,
+                folder,
+                named: false,
+                seen,
+                allocated,
+            }),
+            Err(error) => {
+                let _ = folder.remove(&name);
+                Err(error)
+            }
+        }
     }
 
     /// Asks for blocks ahead of `end`. A refusal counts only where the next bytes need them.
@@ -182,6 +196,22 @@ impl ProtectedJournal {
             false => Err(io::Error::other(
                 "the journal file was changed from outside",
             )),
+        }
+    }
+}
+
+/// Makes a file and locks it. Where that fails no file remains.
+fn create_locked(folder: &PrivateFolder, name: &OsStr) -> Result<File, StorageError> {
+    let shown = folder.shown(name);
+    loop {
+        let file = folder.create_file(name)?;
+        if let Err(error) = lock(&file, FlockOperation::NonBlockingLockExclusive, &shown) {
+            let _ = folder.remove(name);
+            return Err(error);
+        }
+        // Before it was locked, another start may have removed it as an empty one of a dead run.
+        if file.metadata().is_ok_and(|stat| stat.nlink() > 0) {
+            return Ok(file);
         }
     }
 }
@@ -277,5 +307,21 @@ pub(crate) fn lock(file: &File, how: FlockOperation, shown: &str) -> Result<(), 
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_whose_space_cannot_be_reserved_leaves_no_file() {
+        let home = tempfile::tempdir().unwrap();
+        let (folder, run) = (home.path().join("governed"), RunId::new());
+        let full = |_: &File| Err(io::Error::from(io::ErrorKind::StorageFull));
+        let error = ProtectedJournal::create_with(&folder, run, full).unwrap_err();
+        assert!(error.to_string().contains("reserve space"), "{error}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        ProtectedJournal::create(&folder, run).unwrap();
     }
 }

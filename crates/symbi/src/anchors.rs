@@ -1,6 +1,5 @@
 //! The user's anchors: all that are configured get every run's heads, and answer for them later.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use journal::{Anchor, AnchorError, AnchorTarget, Anchors, Checkpoint, PublicKey, RunSigner};
@@ -8,6 +7,7 @@ use model::RunId;
 use project::{AnchorPlace, UserConfig};
 
 use crate::exit::{Exit, Failure, chain};
+use crate::files::open_regular;
 use crate::open::OpenProject;
 use crate::output::Output;
 
@@ -64,7 +64,7 @@ pub(crate) fn heads(
 }
 
 fn read(path: &Path, run: RunId, key: &PublicKey) -> Result<Vec<Checkpoint>, Failure> {
-    File::open(path)
+    open_regular(path)
         .and_then(|file| journal::read_anchors(file, run, key))
         .map_err(|error| {
             let shown = path.display();

@@ -1,7 +1,6 @@
 //! The project's runs without an owner: what they left, and the command that goes on from there.
 
 use std::cell::OnceCell;
-use std::fs::File;
 use std::os::fd::AsFd as _;
 
 use filegrants::{
@@ -9,7 +8,8 @@ use filegrants::{
     RecoverError, Resolution, receipt, resolution,
 };
 use journal::{
-    LedgerRun, ProjectKey, PublicKey, VerifyOptions, journal_path, ledger_path, read_ledger,
+    LedgerError, LedgerRun, ProjectKey, PublicKey, VerifyOptions, journal_path, ledger_path,
+    read_project_ledger,
 };
 use model::{PublicationId, RunId};
 use project::ProjectState;
@@ -106,13 +106,25 @@ impl<'o> Runs<'o> {
         })
     }
 
+    /// The same for a command that must have the ledger for a witness, if there is one.
+    pub(crate) fn with_ledger(open: &'o OpenProject) -> Result<Self, Failure> {
+        let runs = Self::of(open)?;
+        let known = runs
+            .read_ledger()
+            .map_err(|error| Failure::of(Exit::Storage, &error))?;
+        let _ = runs.ledger.set(known);
+        Ok(runs)
+    }
+
+    fn read_ledger(&self) -> Result<Vec<LedgerRun>, LedgerError> {
+        let report = read_project_ledger(self.state.path(), self.key.public())?;
+        Ok(report.unwrap_or_default().runs)
+    }
+
     /// What the ledger knows of the runs. An unreadable ledger is no witness.
     fn known(&self) -> &[LedgerRun] {
-        self.ledger.get_or_init(|| {
-            let read = File::open(ledger_path(self.state.path()))
-                .and_then(|file| read_ledger(file, Some(self.key.public())));
-            read.map(|report| report.runs).unwrap_or_default()
-        })
+        self.ledger
+            .get_or_init(|| self.read_ledger().unwrap_or_default())
     }
 
     fn ledger_run(&self, run: RunId) -> Option<LedgerRun> {
@@ -289,10 +301,10 @@ pub(crate) fn hint(runs: &Runs<'_>, run: RunId) -> Option<String> {
 /// The newest runs that wait for their operator, each with the command to type. Makes nothing.
 pub(crate) fn waiting(open: &OpenProject) -> Result<Vec<(RunId, String)>, Failure> {
     let ledger = ledger_path(&open.project.path().join(project::STATE_FOLDER));
-    if !ledger.exists() {
+    if ledger.symlink_metadata().is_err() {
         return Ok(Vec::new());
     }
-    let runs = Runs::of(open)?;
+    let runs = Runs::with_ledger(open)?;
     let known = runs.known().iter().rev().take(WAITING_RUNS_MAX);
     let hinted = known.filter_map(|it| Some((it.run, hint(&runs, it.run)?)));
     Ok(hinted.collect())

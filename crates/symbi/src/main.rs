@@ -12,6 +12,7 @@ mod dead_runs;
 mod demo;
 mod dirs;
 mod exit;
+mod files;
 mod govern;
 mod harden;
 mod inference;

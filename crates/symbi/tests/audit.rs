@@ -624,3 +624,129 @@ fn anchors_make_the_second_half_of_the_verdict() {
         .audit(&["verify", &id, "--anchor", "/nonexistent"])
         .expect(2);
 }
+
+#[test]
+fn a_ledger_that_no_run_would_write_to_is_refused_by_all_and_holds_nobody() {
+    let auditor = Auditor::new();
+    let run = auditor.whole_run().to_string();
+    let ledger = ledger_path(auditor.state().path());
+    let aside = auditor.path("aside.jsonl");
+    fs::rename(&ledger, &aside).unwrap();
+    let refused_by_all = || {
+        for command in [
+            &["audit", "list"][..],
+            &["audit", "verify", &run],
+            &["audit", "show", &run],
+            &["invocation", "inspect", "--id", &run],
+            &["doctor"],
+        ] {
+            auditor
+                .symbi(&[&["--project", "project"], command].concat())
+                .expect(6)
+                .says("is not a regular file (or it is a link)");
+        }
+    };
+    fifo(&ledger);
+    refused_by_all();
+    fs::remove_file(&ledger).unwrap();
+    std::os::unix::fs::symlink(&aside, &ledger).unwrap();
+    refused_by_all();
+    fs::remove_file(&ledger).unwrap();
+    std::os::unix::fs::symlink("nowhere", &ledger).unwrap();
+    refused_by_all();
+}
+
+fn fifo(path: &Path) {
+    let made = Command::new("mkfifo")
+        .args(["-m", "600"])
+        .arg(path)
+        .status()
+        .unwrap();
+    assert!(made.success());
+}
+
+#[test]
+fn a_file_that_is_named_and_is_a_pipe_is_refused_and_holds_nobody() {
+    let auditor = Auditor::new();
+    fifo(&auditor.path("pipe"));
+    let whole = auditor.whole_run().to_string();
+    for (command, code) in [
+        (&["audit", "check-proof", "pipe"][..], 2),
+        (&["audit", "verify", "pipe"], 6),
+        (&["audit", "prove", "pipe", "c"], 6),
+        (&["audit", "verify", &whole, "--anchor", "pipe"], 2),
+        (&["policy", "test", "pipe"], 2),
+        (&["tools", "validate", "pipe"], 2),
+    ] {
+        auditor
+            .symbi(&[&["--project", "project"], command].concat())
+            .expect(code)
+            .says("not a regular file");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_ledger_is_told_by_list_verify_and_show() {
+    let auditor = Auditor::new();
+    let run = auditor.whole_run().to_string();
+    let ledger = ledger_path(auditor.state().path());
+    let good = fs::read(&ledger).unwrap();
+    let targets = [&["list"][..], &["verify", &run], &["show", &run]];
+    for (garbage, code, field, words) in [
+        (
+            "x\n",
+            6,
+            "ledger_fault",
+            "the ledger is not what was signed",
+        ),
+        ("x", 5, "ledger_tail", "a torn tail of 1 bytes"),
+    ] {
+        fs::write(&ledger, [&good, garbage.as_bytes()].concat()).unwrap();
+        for target in targets {
+            auditor.audit(target).expect(code).says(words);
+            let json = auditor.audit(&[target, &["--json"]].concat()).expect(code);
+            assert!(!json.json()[field].is_null(), "{}", json.stdout);
+        }
+        fs::write(&ledger, garbage).unwrap();
+        let ended = auditor.audit(&["list"]).expect(code).says(words);
+        assert!(!ended.stdout.contains("no run yet"));
+    }
+    fs::write(&ledger, &good).unwrap();
+    for target in targets {
+        auditor.audit(target).expect(0);
+    }
+}
+
+#[test]
+fn a_run_that_the_ledger_never_saw_is_listed_after_the_next_start() {
+    let auditor = Auditor::new();
+    let files = auditor.create();
+    let run = files.journal().run().to_string();
+    let _ = files.journal().record(started()).unwrap();
+    drop(files);
+    auditor.audit(&["list", "--strict"]).expect(5).says(&run);
+    auditor.whole_run();
+    let listed = auditor.audit(&["list", "--strict"]).expect(5);
+    let listed = listed.says("unterminated");
+    assert!(
+        !listed.stderr.contains("knows nothing"),
+        "{}",
+        listed.stderr
+    );
+    assert!(listed.stdout.contains(&run));
+}
+
+#[test]
+fn an_empty_journal_is_said_to_have_no_record() {
+    let auditor = Auditor::new();
+    let files = auditor.create();
+    let run = files.journal().run().to_string();
+    drop(files);
+    let ended = auditor
+        .audit(&["verify", &run])
+        .expect(6)
+        .says("no record was ever written");
+    assert!(!ended.stdout.contains("is signed by"));
+    auditor.whole_run();
+    auditor.audit(&["list", "--strict"]).expect(0);
+}

@@ -275,3 +275,75 @@ fn seals_without_its_file(replace: fn(&Path)) {
     let known = ledger.runs().unwrap().runs.remove(0);
     assert_eq!((known.sealed.unwrap().size, known.started.size), (0, 1));
 }
+
+#[test]
+fn the_next_start_removes_an_empty_journal_without_an_owner_and_leaves_a_live_one() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(".symbiont");
+    let key = key(1);
+    let dead = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+    let alive = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+    let left = dead.path().to_owned();
+    drop(dead);
+    assert_eq!(fs::metadata(&left).unwrap().len(), 0);
+    let _next = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+    assert!(!left.exists());
+    assert!(alive.path().exists());
+    let _ = alive.journal().record(started()).unwrap();
+}
+
+#[test]
+fn the_next_start_adopts_a_dead_run_that_the_ledger_does_not_know_and_does_it_once() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(".symbiont");
+    let key = key(1);
+    let files = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+    let run = files.journal().run();
+    let _ = files
+        .journal()
+        .record2(started(), dispatching("c1"))
+        .unwrap();
+    let alive = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+    let ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();
+    assert!(ledger.runs().unwrap().runs.is_empty(), "its owner lives");
+    drop((files, alive));
+    for _ in 0..2 {
+        let _next = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+        let report = ledger.runs().unwrap();
+        assert_eq!((report.records, &report.fault), (2, &None));
+        let known = &report.runs[0];
+        assert_eq!((known.run, known.started.size), (run, 2));
+        assert_eq!(known.sealed, Some(known.started));
+    }
+}
+
+#[test]
+fn a_stray_that_another_key_signed_is_neither_adopted_nor_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(".symbiont");
+    let files = RunFiles::create(&state, RunId::new(), "operator", &key(2)).unwrap();
+    let _ = files.journal().record(started()).unwrap();
+    let path = files.path().to_owned();
+    drop(files);
+    let _next = RunFiles::create(&state, RunId::new(), "operator", &key(1)).unwrap();
+    assert!(path.exists());
+    let ledger = Ledger::open(&ledger_path(&state), key(1).signer()).unwrap();
+    assert_eq!(ledger.runs().unwrap(), LedgerReport::default());
+}
+
+#[test]
+fn what_an_append_would_refuse_after_the_last_pair_is_a_fault_for_a_reader_too() {
+    for (garbage, is_fault) in [("x\n", true), ("x", false)] {
+        let home = tempfile::tempdir().unwrap();
+        let (mut ledger, path) = ledger(&home);
+        ledger.run_started(RunId::new(), head(1)).unwrap();
+        append(&path, garbage.as_bytes());
+        let report = ledger.runs().unwrap();
+        assert_eq!(report.fault.is_some(), is_fault, "{report:?}");
+        assert_eq!(report.tail.is_some(), !is_fault, "{report:?}");
+        assert_eq!(ledger.open_runs().is_err(), is_fault);
+        fs::write(&path, garbage).unwrap();
+        assert_eq!(ledger.runs().unwrap().fault.is_some(), is_fault);
+        assert_eq!(ledger.open_runs().is_err(), is_fault);
+    }
+}

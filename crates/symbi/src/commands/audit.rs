@@ -8,11 +8,11 @@ mod show;
 mod subject;
 mod verify;
 
-use std::fs::File;
 use std::path::Path;
 
-use journal::{LedgerReport, LedgerRun, PublicKey, ledger_path, read_ledger};
+use journal::{Fault, LedgerReport, LedgerRun, PublicKey, Tail, read_project_ledger};
 use model::RunId;
+use serde_json::{Value, json};
 
 use crate::args::{AuditCommand, Common, KeyCommand};
 use crate::exit::{Exit, Failure};
@@ -68,14 +68,41 @@ pub(crate) fn own_key(open: &OpenProject) -> Result<PublicKey, Failure> {
 
 /// The project's ledger, read with a key that is or was the project's.
 fn ledger(open: &OpenProject, key: &PublicKey) -> Result<Option<LedgerReport>, Failure> {
-    let unreadable = |error: std::io::Error| {
-        Failure::new(Exit::Storage, format!("the ledger cannot be read: {error}"))
-    };
-    let path = ledger_path(&open.project.path().join(project::STATE_FOLDER));
-    match File::open(&path) {
-        Ok(file) => read_ledger(file, Some(key)).map(Some).map_err(unreadable),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(error)),
+    let state = open.project.path().join(project::STATE_FOLDER);
+    read_project_ledger(&state, key).map_err(|error| Failure::of(Exit::Storage, &error))
+}
+
+/// What keeps a ledger from being a whole witness.
+#[derive(Debug, Default)]
+struct LedgerState {
+    fault: Option<Fault>,
+    tail: Option<Tail>,
+}
+
+impl LedgerState {
+    /// Says it to people; what it does to the exit code.
+    fn tell(&self, output: Output) -> Exit {
+        if let Some(fault) = &self.fault {
+            output.note(&format!("the ledger is not what was signed: {fault}"));
+            return Exit::Storage;
+        }
+        let Some(tail) = &self.tail else {
+            return Exit::Done;
+        };
+        output.note(&format!(
+            "a torn tail of {} bytes follows the ledger's last whole line, sha256 {}; the next \
+             run cuts it away and names it",
+            tail.bytes, tail.sha256
+        ));
+        Exit::Unconfirmed
+    }
+
+    /// Its fields beside those of a report.
+    fn add_to(&self, value: &mut Value) {
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("ledger_fault".to_owned(), json!(self.fault));
+            fields.insert("ledger_tail".to_owned(), json!(self.tail));
+        }
     }
 }
 

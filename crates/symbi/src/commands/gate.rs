@@ -3,7 +3,6 @@
 mod client;
 mod watch;
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{Common, GateCommand};
 use crate::commands::gate::client::{Gates, RunGate};
 use crate::exit::{Exit, Failure};
+use crate::files::read_regular_text;
 use crate::output::Output;
 
 /// Runs the command. It needs no project: held calls of all runs of the user are there.
@@ -246,15 +246,8 @@ fn sign_with(key: &Path, review: &Review) -> Result<String, Failure> {
 }
 
 fn read_signature(path: &Path) -> Result<String, Failure> {
-    let mut signature = String::new();
-    File::open(path)
-        .and_then(|file| {
-            file.take(SIGNATURE_BYTES_MAX as u64 + 1)
-                .read_to_string(&mut signature)
-        })
-        .map_err(|error| {
-            let shown = Untrusted::new(path.to_string_lossy()).escaped();
-            Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
-        })?;
-    Ok(signature)
+    read_regular_text(path, SIGNATURE_BYTES_MAX as u64).map_err(|error| {
+        let shown = Untrusted::new(path.to_string_lossy()).escaped();
+        Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
+    })
 }

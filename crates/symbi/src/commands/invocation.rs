@@ -55,7 +55,7 @@ fn unknown(run: RunId) -> Failure {
 /// Shows where an invocation stands.
 fn inspect(run: RunId, common: &Common, output: Output) -> Result<Exit, Failure> {
     let open = OpenProject::find(common.project.as_deref())?;
-    let runs = Runs::of(&open)?;
+    let runs = Runs::with_ledger(&open)?;
     let found = runs.look(run)?.ok_or_else(|| unknown(run))?;
     let next = found.next_step(&runs);
     if output.is_json() {

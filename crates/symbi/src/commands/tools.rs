@@ -2,8 +2,6 @@
 
 mod init;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use model::{JsonObject, Untrusted};
@@ -13,6 +11,7 @@ use toolclad::{BoundCall, Contract, ContractSet, ProjectRules, ScanId, Surroundi
 use crate::args::{CallArgs, Common, ToolsCommand};
 use crate::commands::call::parse_arguments;
 use crate::exit::{Exit, Failure};
+use crate::files::read_regular_text;
 use crate::open::{OpenProject, find_tool};
 use crate::output::Output;
 
@@ -55,9 +54,7 @@ fn open(common: &Common) -> Result<OpenProject, Failure> {
 /// One manifest; the types and scope are those of the project around, if there is one.
 fn read_file(path: &Path, common: &Common) -> Result<ContractSet, Failure> {
     let shown = Untrusted::new(path.to_string_lossy()).escaped();
-    let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(MANIFEST_BYTES_MAX + 1).read_to_string(&mut text))
+    let text = read_regular_text(path, MANIFEST_BYTES_MAX)
         .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
     let name = path.to_string_lossy().into_owned();
     let rules = match open(common) {

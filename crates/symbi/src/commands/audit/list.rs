@@ -11,7 +11,7 @@ use model::Untrusted;
 use serde_json::{Value, json};
 
 use super::verify::exit_of;
-use super::{ledger, own_key, unreadable};
+use super::{LedgerState, ledger, own_key, unreadable};
 use crate::anchors;
 use crate::args::Common;
 use crate::dead_runs::{Runs, hint};
@@ -59,26 +59,23 @@ pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit,
     if !strays.is_empty() {
         exit = exit.worst(Exit::Unconfirmed);
     }
-    if ledger.fault.is_some() {
-        exit = exit.worst(Exit::Storage);
-    }
+    let (fault, tail) = (ledger.fault, ledger.tail);
+    let state = LedgerState { fault, tail };
     if output.is_json() {
-        output.value(&json!({
+        let mut value = json!({
             "runs": rows.iter().map(Row::value).collect::<Vec<_>>(),
             "unknown_to_ledger": strays,
             "ledger_records": ledger.records,
-            "ledger_fault": ledger.fault,
-        }));
-    } else if rows.is_empty() && ledger.fault.is_none() {
+        });
+        state.add_to(&mut value);
+        output.value(&value);
+    } else if rows.is_empty() && state.fault.is_none() && state.tail.is_none() {
         output.line("no run yet");
     }
     for stray in &strays {
         output.note(&format!("the ledger knows nothing of {stray}"));
     }
-    if let Some(fault) = &ledger.fault {
-        output.note(&format!("the ledger is not what was signed: {fault}"));
-    }
-    Ok(exit)
+    Ok(exit.worst(state.tell(output)))
 }
 
 fn row(open: &OpenProject, state: &Path, run: LedgerRun, strict: bool) -> Result<Row, Failure> {

@@ -1,7 +1,7 @@
 //! `symbi audit prove` and `check-proof`: one call for somebody who may not see the rest.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read as _, Write as _};
+use std::fs::OpenOptions;
+use std::io::{BufReader, Write as _};
 use std::path::Path;
 
 use journal::limits::PROOF_BYTES_MAX;
@@ -13,6 +13,7 @@ use super::subject::{Asked, Subject};
 use super::unreadable;
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
+use crate::files::{open_regular, read_regular};
 use crate::output::Output;
 use crate::story;
 
@@ -29,7 +30,7 @@ pub(super) fn prove(
         ..Asked::default()
     };
     let subject = Subject::find(&asked, common)?;
-    let file = File::open(&subject.path).map_err(|error| unreadable(&subject.path, &error))?;
+    let file = open_regular(&subject.path).map_err(|error| unreadable(&subject.path, &error))?;
     let proof = prove_call(
         BufReader::new(file),
         subject.run,
@@ -78,16 +79,10 @@ pub(super) fn check(
     output: Output,
 ) -> Result<Exit, Failure> {
     let key = public_key.map(parse_key).transpose()?;
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| {
-            file.take(PROOF_BYTES_MAX as u64 + 1)
-                .read_to_end(&mut bytes)
-        })
-        .map_err(|error| {
-            let shown = path.display();
-            Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
-        })?;
+    let bytes = read_regular(path, PROOF_BYTES_MAX as u64).map_err(|error| {
+        let shown = path.display();
+        Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
+    })?;
     let checked = CallProof::parse(&bytes)
         .and_then(|proof| proof.check(key.as_ref()))
         .map_err(|error| {

@@ -1,6 +1,5 @@
 //! `symbi audit show`: a run, or one call of it, as a story.
 
-use std::fs::File;
 use std::io::BufReader;
 
 use journal::{CallFilter, Depth, Record, read_run};
@@ -11,6 +10,7 @@ use super::unreadable;
 use super::verify::{exit_of, print};
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
+use crate::files::open_regular;
 use crate::output::Output;
 use crate::story;
 
@@ -27,12 +27,13 @@ pub(super) fn run(
     };
     let subject = Subject::find(&asked, common)?;
     let report = subject.verify(Depth::Every)?;
-    let file = match File::open(&subject.path) {
+    let file = match open_regular(&subject.path) {
         Ok(file) => file,
         // Its verdict says that it is gone.
         Err(_) if report.records == 0 && report.file_bytes == 0 => {
-            print(&report, &subject.path, output);
-            return Ok(exit_of(&report, false));
+            print(&report, &subject, output);
+            let exit = exit_of(&report, false);
+            return Ok(exit.worst(subject.ledger_state.tell(output)));
         }
         Err(error) => return Err(unreadable(&subject.path, &error)),
     };
@@ -61,11 +62,13 @@ pub(super) fn run(
         );
     }
     if output.is_json() {
-        output.value(&json!({ "report": report, "records": shown }));
+        let mut value = json!({ "report": report, "records": shown });
+        subject.ledger_state.add_to(&mut value);
+        output.value(&value);
     } else {
-        print(&report, &subject.path, output);
+        print(&report, &subject, output);
     }
-    Ok(exit_of(&report, false))
+    Ok(exit_of(&report, false).worst(subject.ledger_state.tell(output)))
 }
 
 fn tell(record: Record, shown: &mut Vec<Record>, output: Output) {

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use journal::{
-    Checkpoint, Depth, Fault, LedgerRun, PublicKey, Report, VerifyOptions, journal_path,
-    verify_file,
+    Checkpoint, Depth, LedgerRun, PublicKey, Report, VerifyOptions, journal_path, verify_file,
 };
 use model::RunId;
 
-use super::{ledger, own_key, parse_key, unreadable};
+use super::{LedgerState, ledger, own_key, parse_key, unreadable};
 use crate::anchors;
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
@@ -31,8 +30,8 @@ pub(super) struct Subject {
     /// The key that signs it, as far as it is known without the file itself.
     pub(super) key: Option<PublicKey>,
     pub(super) ledger: Option<LedgerRun>,
-    /// Why the ledger cannot be a witness.
-    pub(super) ledger_fault: Option<Fault>,
+    /// Whether the ledger can be a witness.
+    pub(super) ledger_state: LedgerState,
     pub(super) anchors: Vec<Checkpoint>,
 }
 
@@ -54,7 +53,7 @@ impl Subject {
             run,
             key: given.clone(),
             ledger: None,
-            ledger_fault: None,
+            ledger_state: LedgerState::default(),
             anchors: Vec::new(),
         };
         if let (Some(run), Some(open)) = (run, &open) {
@@ -84,7 +83,8 @@ impl Subject {
             self.key = Some(key);
         }
         if ours {
-            self.ledger_fault = report.fault;
+            let (fault, tail) = (report.fault, report.tail);
+            self.ledger_state = LedgerState { fault, tail };
         }
         Ok(())
     }

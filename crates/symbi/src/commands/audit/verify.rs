@@ -1,8 +1,6 @@
 //! `symbi audit verify`: one journal's verdict.
 
-use std::path::Path;
-
-use journal::{Depth, Report, Verdict};
+use journal::{Depth, FaultReason, Report, Verdict};
 
 use super::subject::{Asked, Subject};
 use crate::args::{Common, VerifyArgs};
@@ -25,13 +23,9 @@ pub(super) fn run(args: &VerifyArgs, common: &Common, output: Output) -> Result<
         Depth::Every
     };
     let report = subject.verify(depth)?;
-    print(&report, &subject.path, output);
-    let mut exit = exit_of(&report, args.require_anchor);
-    if let Some(fault) = &subject.ledger_fault {
-        output.note(&format!("the ledger is not what was signed: {fault}"));
-        exit = exit.worst(Exit::Storage);
-    }
-    Ok(exit)
+    print(&report, &subject, output);
+    let exit = exit_of(&report, args.require_anchor);
+    Ok(exit.worst(subject.ledger_state.tell(output)))
 }
 
 /// The exit code of a verdict.
@@ -46,16 +40,22 @@ pub(super) fn exit_of(report: &Report, require_anchor: bool) -> Exit {
 }
 
 /// Both halves of the verdict, and what a later recovery is bound to.
-pub(super) fn print(report: &Report, path: &Path, output: Output) {
+pub(super) fn print(report: &Report, subject: &Subject, output: Output) {
     if output.is_json() {
         let mut value = serde_json::to_value(report).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
             fields.insert("whole_bytes".to_owned(), report.whole_bytes().into());
         }
+        subject.ledger_state.add_to(&mut value);
         return output.value(&value);
     }
     let verdict = story::verdict_name(report.verdict);
+    let reason = report.fault.as_ref().map(|fault| &fault.reason);
     let proof = match (report.self_consistent_only, report.depth) {
+        _ if report.file_bytes == 0 && reason == Some(&FaultReason::Empty) => {
+            "no record was ever written"
+        }
+        _ if report.records == 0 => "nothing is proved",
         (true, _) => "self-consistent only: no key was given, so nobody's signature is proved",
         (false, Depth::Every) => "every record is signed by the given key",
         (false, Depth::Last) => "the last one's signature vouches for all of them",
@@ -65,7 +65,8 @@ pub(super) fn print(report: &Report, path: &Path, output: Output) {
     } else {
         "not anchored"
     };
-    output.line(&format!("{verdict}, {anchor}: {}", path.display()));
+    let path = subject.path.display();
+    output.line(&format!("{verdict}, {anchor}: {path}"));
     output.line(&format!("  {} records; {proof}", report.records));
     if let Some(fault) = &report.fault {
         output.line(&format!("  first fault: {fault}"));

@@ -29,7 +29,7 @@ pub(super) fn inspect(
 ) -> Result<Exit, Failure> {
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
     let files = file_broker(&open, &open.config()?.sandbox)?;
-    let runs = Runs::of(&open)?;
+    let runs = Runs::with_ledger(&open)?;
     let dead = runs.dead(run).map_err(|error| dead_run_failure(&error))?;
     let found = files
         .inspect(&dead, publication)
@@ -86,7 +86,7 @@ fn next_step(open: &OpenProject, found: &Inspection) -> String {
 pub(super) fn recover(asked: &Asked, common: &Common, output: Output) -> Result<Exit, Failure> {
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
     let files = file_broker(&open, &open.config()?.sandbox)?;
-    let runs = Runs::of(&open)?;
+    let runs = Runs::with_ledger(&open)?;
     let Asked {
         run, publication, ..
     } = *asked;

@@ -31,7 +31,7 @@ pub(super) struct Asked<'a> {
 /// Signs the decision.
 pub(super) fn run(asked: &Asked<'_>, common: &Common, output: Output) -> Result<Exit, Failure> {
     let open = OpenProject::find(common.project.as_deref())?;
-    let runs = Runs::of(&open)?;
+    let runs = Runs::with_ledger(&open)?;
     let evidence = asked.evidence.map(hash_evidence).transpose()?;
     let dead = runs.dead(asked.run);
     let journal_sha256 = match &dead {

@@ -9,8 +9,6 @@
 //! by = "operator-may-copy"        # optional: a policy that must have made the verdict
 //! ```
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use model::Untrusted;
@@ -19,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::policy::trial::{Found, Trial};
 use crate::exit::{Exit, Failure};
+use crate::files::read_regular_text;
 use crate::open::{OPERATOR, OpenProject};
 use crate::output::Output;
 
@@ -120,9 +119,7 @@ fn wrong(case: &Case, found: &Found) -> Option<String> {
 
 fn read(path: &Path) -> Result<Table, Failure> {
     let shown = safe(&path.to_string_lossy());
-    let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(TABLE_BYTES_MAX + 1).read_to_string(&mut text))
+    let text = read_regular_text(path, TABLE_BYTES_MAX)
         .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
     if text.len() as u64 > TABLE_BYTES_MAX {
         let message = format!("`{shown}` has more than the {TABLE_BYTES_MAX} bytes allowed");
