@@ -299,6 +299,7 @@ fn the_next_start_adopts_a_dead_run_that_the_ledger_does_not_know_and_does_it_on
     let key = key(1);
     let files = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
     let run = files.journal().run();
+    let lent = files.journal().lend(digest("c1")).unwrap();
     let _ = files
         .journal()
         .record2(started(), dispatching("c1"))
@@ -306,7 +307,7 @@ fn the_next_start_adopts_a_dead_run_that_the_ledger_does_not_know_and_does_it_on
     let alive = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
     let ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();
     assert!(ledger.runs().unwrap().runs.is_empty(), "its owner lives");
-    drop((files, alive));
+    drop((lent, files, alive));
     for _ in 0..2 {
         let _next = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
         let report = ledger.runs().unwrap();
