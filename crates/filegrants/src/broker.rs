@@ -122,20 +122,23 @@ impl FileBroker {
     /// `FilePublicationFinished` that closes it.
     ///
     /// # Errors
-    /// [`SweepError`]; what was not removed stays.
+    /// The first [`SweepError`]; every ceiling is swept, and what was not removed stays.
     pub fn sweep(
         &self,
         mut is_kept: impl FnMut(CandidateName) -> bool,
     ) -> Result<Swept, SweepError> {
-        let mut all = Swept::default();
+        let (mut all, mut fault) = (Swept::default(), None);
         for ceiling in self
             .ceilings
             .iter()
             .filter(|it| it.ceiling.access == Access::Create)
         {
-            all.add(candidate::sweep(ceiling.root(), &mut is_kept)?);
+            match candidate::sweep(ceiling.root(), &mut is_kept) {
+                Ok(swept) => all.add(swept),
+                Err(error) => fault = fault.or(Some(error)),
+            }
         }
-        Ok(all)
+        fault.map_or(Ok(all), Err)
     }
 
     fn open_inputs<'r>(

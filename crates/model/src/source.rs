@@ -182,9 +182,12 @@ impl std::error::Error for SourceErrors {}
 /// The candidate that `word` most likely meant: at most a third of its letters differ.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = word.chars().count().div_ceil(3).max(1);
+    let letters = word.chars().count();
+    let limit = letters.div_ceil(3).max(1);
     candidates
         .into_iter()
+        // So many letters differ at least: a long word is not compared letter by letter.
+        .filter(|candidate| candidate.chars().count().abs_diff(letters) <= limit)
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)

@@ -6,7 +6,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use model::RunId;
 use uuid::{Builder, Uuid};
 
 use crate::folder::{Folder, FolderError};
@@ -52,14 +51,6 @@ impl UserDirs {
     /// [`FolderError`] where it cannot be made, or is not the caller's own and private.
     pub fn staging(&self) -> Result<Folder, FolderError> {
         make_own(&self.state, Demand::Own)?.make_private("staging")
-    }
-
-    /// A new private folder for one run's sockets.
-    ///
-    /// # Errors
-    /// [`FolderError`] where it cannot be made, or is not the caller's own and private.
-    pub fn run_sockets(&self, run: RunId) -> Result<Folder, FolderError> {
-        self.sockets()?.make_private(&run.to_string())
     }
 
     /// The folder of the trust records, made private where it is missing.

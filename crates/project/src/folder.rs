@@ -87,7 +87,7 @@ impl From<UnsafePlace> for FolderError {
 }
 
 impl FolderError {
-    fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io {
             action,
             path: path.to_owned(),

@@ -16,6 +16,7 @@ pub mod limits;
 mod place;
 mod project;
 mod reader;
+mod run_folder;
 mod scaffold;
 mod state;
 mod trust;
@@ -34,6 +35,7 @@ pub use place::{UnsafePlace, UnsafeReason};
 pub use project::{
     CONFIG_FILE, CONTROL_NAMES, ControlFile, Project, ProjectError, SearchEnd, Surface,
 };
+pub use run_folder::RunFolder;
 pub use scaffold::{ScaffoldError, scaffold};
 pub use state::{ProjectState, STATE_FOLDER, StateError};
 pub use trust::{ChangeKind, Changes, FileChange, Trust, TrustError, TrustStatus, UnusableRecord};

@@ -23,6 +23,18 @@ pub const KEY_FILE_BYTES_MAX: u64 = 16 << 10;
 pub const ID_FILE_BYTES_MAX: u64 = 64;
 /// Lines that are compared one by one for a diff: the product of both sides' changed parts.
 pub const DIFF_CELLS_MAX: usize = 4 << 20;
+/// Faults of one text that are reported; the rest is counted.
+pub const FAULTS_MAX: usize = 32;
+/// Longest message of one fault, in characters.
+pub const FAULT_CHARS_MAX: usize = 1024;
+/// Lines of the changes that a refused command shows; `symbi trust` shows all.
+pub const BRIEF_LINES_MAX: usize = 200;
+/// Bytes of the changes that a refused command shows.
+pub const BRIEF_BYTES_MAX: usize = 16 << 10;
+/// Attempts to lock a new run's folder while a sweep looks at it.
+pub const RUN_FOLDER_LOCK_ATTEMPTS_MAX: u32 = 100;
+/// Folders below a run's folder that a sweep goes into, one in the other.
+pub const RUN_FOLDER_DEPTH_MAX: u32 = 2;
 /// Unchanged lines shown around a change.
 pub const DIFF_CONTEXT_LINES: usize = 3;
 

@@ -8,6 +8,8 @@ use model::{SourceError, SourceErrors, Untrusted, nearest};
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::limits::{FAULT_CHARS_MAX, FAULTS_MAX};
+
 /// A file's text, and the faults found in it so far.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
@@ -16,6 +18,8 @@ pub(crate) struct Source<'a> {
     /// Whether values of this file may be shown: not where a key could stand by mistake.
     values_shown: bool,
     faults: RefCell<Vec<SourceError>>,
+    /// Faults that were found after the report was full.
+    more: Cell<usize>,
     marks: Cell<bool>,
 }
 
@@ -26,6 +30,7 @@ impl<'a> Source<'a> {
             text,
             values_shown: true,
             faults: RefCell::default(),
+            more: Cell::new(0),
             marks: Cell::new(false),
         }
     }
@@ -56,7 +61,9 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn fault(&self, place: Range<usize>, message: impl Into<String>) {
-        self.push(SourceError::at(self.file, self.text, place, message));
+        if !self.is_full_then_counted() {
+            self.push(SourceError::at(self.file, self.text, place, message));
+        }
     }
 
     pub(crate) fn fault_with_help(
@@ -65,12 +72,27 @@ impl<'a> Source<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.push(SourceError::at(self.file, self.text, place, message).help(help));
+        if !self.is_full_then_counted() {
+            self.push(SourceError::at(self.file, self.text, place, message).help(help));
+        }
+    }
+
+    /// Whether the report is full; the fault at hand is then counted only.
+    fn is_full_then_counted(&self) -> bool {
+        let is_full = self.faults.borrow().len() >= FAULTS_MAX;
+        if is_full {
+            self.more.set(self.more.get().saturating_add(1));
+        }
+        is_full
     }
 
     fn push(&self, mut fault: SourceError) {
         if !self.values_shown {
             fault.text = without_value(&fault.text);
+        }
+        if let Some((end, _)) = fault.message.char_indices().nth(FAULT_CHARS_MAX) {
+            fault.message.truncate(end);
+            fault.message.push('…');
         }
         self.faults.borrow_mut().push(fault);
     }
@@ -88,6 +110,11 @@ impl<'a> Source<'a> {
     pub(crate) fn finish(self) -> Result<(), SourceErrors> {
         let mut faults = self.faults.into_inner();
         faults.sort_by_key(|fault| (fault.line, fault.column));
+        let more = self.more.get();
+        if more > 0 {
+            let message = format!("… and {more} more");
+            faults.push(SourceError::whole_file(self.file, message));
+        }
         SourceErrors::check(faults)
     }
 }
@@ -200,7 +227,7 @@ impl<'s> Table<'s> {
         let asked = self.asked.into_inner();
         for key in self.entries.keys() {
             let name = key.get_ref().as_ref();
-            if asked.contains(&name) {
+            if asked.contains(&name) || self.source.is_full_then_counted() {
                 continue;
             }
             let shown = name.escape_debug();

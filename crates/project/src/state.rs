@@ -42,14 +42,30 @@ impl fmt::Display for StateError {
             Self::Folder(error) => error.fmt(f),
             Self::Id { path } => write!(
                 f,
-                "`{}` does not hold a project id (a UUID in lower case)\n  \
-                 help: for a fresh id, which has a new signing key and no trust yet: rm {}",
+                "`{}` does not hold a project id (a UUID in lower case), and the ledger beside it is \
+                 signed with that id's key\n  \
+                 help: put the file back from a backup; or, to start a new history with a new \
+                 key, move all the records away and trust the project again: {}",
                 shown(path),
-                shell_word(path.as_os_str())
+                fresh_start(path)
             ),
             Self::Random(_) => f.write_str("the system gives no random numbers"),
         }
     }
+}
+
+/// The commands that move the folder of the damaged id as a whole out of the project.
+fn fresh_start(id: &Path) -> String {
+    let folder = id.parent().unwrap_or(id);
+    let project = folder.parent().unwrap_or(folder);
+    let mut aside = project.as_os_str().to_owned();
+    aside.push(".symbiont-damaged");
+    format!(
+        "mv -nT {} {} && symbi --project {} trust",
+        shell_word(folder.as_os_str()),
+        shell_word(&aside),
+        shell_word(project.as_os_str())
+    )
 }
 
 impl std::error::Error for StateError {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::diff::unified_diff;
 use crate::dirs::{ProjectId, UserDirs};
 use crate::folder::{Folder, FolderError};
-use crate::limits::TRUST_RECORD_BYTES_MAX;
+use crate::limits::{BRIEF_BYTES_MAX, BRIEF_LINES_MAX, TRUST_RECORD_BYTES_MAX};
 use crate::place::{Demand, shown};
 use crate::project::Project;
 use crate::state::StateError;
@@ -112,6 +112,30 @@ impl fmt::Display for Changes {
             f.write_str(&file.diff)?;
         }
         Ok(())
+    }
+}
+
+impl Changes {
+    /// The same, cut where it is long, with a mark that says how much is missing.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        let all = self.to_string();
+        let (mut end, mut lines) = (0, 0);
+        for line in all.split_inclusive('\n') {
+            if lines == BRIEF_LINES_MAX || end + line.len() > BRIEF_BYTES_MAX {
+                break;
+            }
+            (end, lines) = (end + line.len(), lines + 1);
+        }
+        let (shown, rest) = all.split_at(end);
+        if rest.is_empty() {
+            return all;
+        }
+        format!(
+            "{shown}[{} more lines of {} bytes are not shown; `symbi trust` shows all]\n",
+            rest.lines().count(),
+            rest.len()
+        )
     }
 }
 

@@ -324,7 +324,8 @@ pub(crate) fn dead_run_failure(error: &DeadRunError) -> Failure {
     Failure::of(exit, error)
 }
 
-/// Removes the candidates that no run will publish and no intent protects. A candidate of a run
+/// Removes the sockets of killed runs, and the candidates that no run will publish and no intent
+/// protects. A candidate of a run
 /// whose journal cannot be verified stays.
 pub(crate) fn sweep(open: &OpenProject, files: &FileBroker) -> Result<(), Failure> {
     let runs = Runs::of(open)?;
@@ -334,8 +335,12 @@ pub(crate) fn sweep(open: &OpenProject, files: &FileBroker) -> Result<(), Failur
             .any(|it| it.intent.publication_id == name.publication),
         Err(_) => true,
     });
+    let output = Output::new(false);
     if let Err(error) = swept {
-        Output::new(false).note(&format!("note: {}", chain(&error)));
+        output.note(&format!("note: {}", chain(&error)));
+    }
+    if let Err(error) = open.dirs.sweep_run_sockets() {
+        output.note(&format!("note: {}", chain(&error)));
     }
     Ok(())
 }

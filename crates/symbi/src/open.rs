@@ -55,7 +55,7 @@ impl OpenProject {
             TrustStatus::Changed(changes) => refuse(format!(
                 "the project's control files are not as they were when it was trusted, so nothing \
                  of it runs\n{}",
-                changes.to_string().trim_end()
+                changes.brief().trim_end()
             )),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use journal::MemoryWriter;
 use model::{Digest, PublicationId, RunId};
@@ -599,6 +599,37 @@ fn a_sweep_removes_dead_unnamed_candidates_and_nothing_else() {
     ];
     wanted.sort();
     assert_eq!(left, wanted);
+}
+
+#[test]
+fn what_a_killed_probe_left_is_swept_by_its_age_alone() {
+    let project = Project::new();
+    drop(project.target("out/b.csv"));
+    let folder = project.file("out/.symbi-candidates");
+    let ten_minutes = std::time::Duration::from_secs(600);
+    let now = std::time::SystemTime::now();
+    let ages = [
+        ("a", now - ten_minutes),
+        ("b", now + ten_minutes),
+        ("c", now),
+    ];
+    for (letter, modified) in ages {
+        for role in ["from", "taken", "free"] {
+            let file = folder.join(format!("probe-{}-{role}", letter.repeat(32)));
+            let file = fs::File::create(file).unwrap();
+            file.set_permissions(fs::Permissions::from_mode(0o400))
+                .unwrap();
+            file.set_modified(modified).unwrap();
+        }
+    }
+    let swept = project.broker().sweep(|_| true).unwrap();
+    assert_eq!((swept.removed, swept.kept), (6, 3));
+    assert!(
+        project
+            .candidates()
+            .iter()
+            .all(|it| it.starts_with("probe-c"))
+    );
 }
 
 #[test]

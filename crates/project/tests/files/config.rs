@@ -719,3 +719,23 @@ fn operators_have_one_key_or_several_and_as_many_must_sign_as_there_are() {
         assert!(error.contains(wanted), "{text}: {error}");
     }
 }
+
+#[test]
+fn a_flood_of_unknown_keys_is_counted_and_not_printed() {
+    let mut text: String = (0..50_000)
+        .map(|key| format!("unknown_{key} = 1\n"))
+        .collect();
+    text.push_str(&format!("\"{}\" = 1\n", "\u{202e}".repeat(50_000)));
+    let began = std::time::Instant::now();
+    let said = project::Config::parse("symbiont.toml", &text)
+        .unwrap_err()
+        .to_string();
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert!(said.len() < 64 << 10, "{}", said.len());
+    let reported = said
+        .lines()
+        .filter(|line| line.contains("unknown table or key"));
+    assert_eq!(reported.count(), project::limits::FAULTS_MAX);
+    let more = 50_001 - project::limits::FAULTS_MAX;
+    assert!(said.ends_with(&format!("… and {more} more")), "{said}");
+}

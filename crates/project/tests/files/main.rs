@@ -10,6 +10,7 @@
 mod ceilings;
 mod config;
 mod project;
+mod run_folder;
 mod scaffold;
 mod state;
 mod support;

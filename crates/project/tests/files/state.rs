@@ -154,7 +154,7 @@ fn a_damaged_id_is_an_error_with_its_remedy() {
         let error = project.state().unwrap_err();
         assert!(matches!(error, StateError::Id { .. }), "{bad:?}");
         assert!(
-            error.to_string().contains("help: for a fresh id"),
+            error.to_string().contains("help: put the file back"),
             "{error}"
         );
     }
@@ -445,4 +445,50 @@ fn records_survive_a_folder_that_cannot_be_written() {
     chmod(&home.project(), 0o555);
     assert_eq!(project.state().unwrap().project_id(), id);
     chmod(&home.project(), 0o755);
+}
+
+#[test]
+fn a_long_change_is_shown_in_brief_with_a_mark_of_what_is_missing() {
+    let changed = |text: String| {
+        let home = Home::with_project();
+        Trust::grant(&Project::open(&home.project()).unwrap(), &home.dirs(), None).unwrap();
+        home.write("policies/run/all.cedar", text);
+        let project = Project::open(&home.project()).unwrap();
+        match Trust::status(&project, &home.dirs()).unwrap() {
+            TrustStatus::Changed(changes) => changes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let short = changed("// one\n".to_owned());
+    assert_eq!(short.brief(), short.to_string());
+    for text in [
+        "// a\n".repeat(5000),
+        format!("// {}\n", "a".repeat(100_000)),
+    ] {
+        let long = changed(text);
+        let brief = long.brief();
+        assert!(brief.lines().count() <= limits::BRIEF_LINES_MAX + 1);
+        assert!(brief.len() <= limits::BRIEF_BYTES_MAX + 128);
+        assert!(
+            brief.starts_with("added policies/run/all.cedar\n"),
+            "{brief}"
+        );
+        assert!(
+            brief.ends_with("are not shown; `symbi trust` shows all]\n"),
+            "{brief}"
+        );
+    }
+}
+
+#[test]
+fn the_help_for_a_damaged_id_keeps_the_old_history() {
+    let home = Home::with_project();
+    let project = Project::open(&home.project()).unwrap();
+    project.state().unwrap();
+    fs::write(home.project().join(".symbiont/id"), "damaged").unwrap();
+    let said = home.shown(project.state().unwrap_err());
+    assert!(said.contains("put the file back from a backup"), "{said}");
+    let command = "mv -nT /home/me/p/.symbiont /home/me/p.symbiont-damaged && \
+                   symbi --project /home/me/p trust";
+    assert!(said.ends_with(command) && !said.contains("rm "), "{said}");
 }

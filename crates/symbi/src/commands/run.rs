@@ -9,7 +9,7 @@ use governance::limits::{CALLS_MAX, LIFETIME_MAX};
 use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome};
 use journal::Client;
 use model::{AgentName, RunId, Untrusted};
-use project::{AgentExecutor, AgentSettings, Config, Surface};
+use project::{AgentExecutor, AgentSettings, Config, RunFolder, Surface};
 use symbi_runtime::cli_executor::ProtectedInference;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::reasoning::governed_session::{
@@ -84,7 +84,10 @@ pub(crate) fn run_agent(
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let surfaces = Surfaces::open(open, &config, approval, run)?;
-    let folder = RunFolder::create(open, run)?;
+    let folder = open
+        .dirs
+        .run_sockets(run)
+        .map_err(|error| Failure::of(Exit::Storage, &error))?;
     let facts = LaunchFacts {
         name: &name,
         settings: &settings,
@@ -93,7 +96,7 @@ pub(crate) fn run_agent(
         tool_set_sha256: tool_set_digest(ActionExecutor::tools(&executor)),
         inference: inference.as_ref(),
     };
-    let plan = launch_plan(open, &config, &facts, &folder.channel())?;
+    let plan = launch_plan(open, &config, &facts, &folder.path().join("channel"))?;
     let place = RunPlace::create(open, run, name.as_str())?;
     let (journal, vkey) = (place.files.journal().clone(), place.vkey.clone());
     let path = place.files.path().to_owned();
@@ -215,6 +218,7 @@ pub(crate) fn discard_unused(journal: &Path) {
 
 /// What the agent's broker is started with, besides its session.
 struct AgentChannel {
+    /// Holds the channel.
     folder: RunFolder,
     inference: Option<ProtectedInference>,
     surfaces: Surfaces,
@@ -288,39 +292,6 @@ fn agent(config: &Config, name: &str) -> Result<(AgentName, AgentSettings), Fail
         });
     };
     Ok((name.clone(), settings.clone()))
-}
-
-/// The private folder that holds a run's channel. Removed when dropped.
-#[derive(Debug)]
-struct RunFolder {
-    path: PathBuf,
-}
-
-impl RunFolder {
-    fn create(open: &OpenProject, run: RunId) -> Result<Self, Failure> {
-        let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
-        let folder = open
-            .dirs
-            .run_sockets(run)
-            .map_err(|error| storage(&error))?;
-        Ok(Self {
-            path: folder.path().to_owned(),
-        })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn channel(&self) -> PathBuf {
-        self.path.join("channel")
-    }
-}
-
-impl Drop for RunFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.path);
-    }
 }
 
 /// What became of the agent, and why.

@@ -1,6 +1,7 @@
 //! `symbi run` with agents that are any command.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 
 use rustix::process::Signal;
 use testkit::provider::{ScriptedProvider, Turn};
@@ -302,6 +303,45 @@ fn a_polite_kill_and_a_hangup_end_a_run_like_ctrl_c() {
         assert!(!runs(&marker));
         desk.nothing_is_left();
     }
+}
+
+#[test]
+fn what_a_killed_run_left_is_swept_by_the_next_start_and_a_live_run_is_not() {
+    let marker = format!("86406.{}", std::process::id());
+    let desk = command(&format!("[\"sleep\", \"{marker}\"]"));
+    desk.trust();
+    let arguments = ["--project", "project", "run", "plain", "--task", "x"];
+    let folders = || fs::read_dir(desk.path("run/symbi")).unwrap().count();
+    let sweep = || {
+        let word_count = ["call", "word_count", "--arg", "input=data/example.csv"];
+        desk.symbi(&[&["--project", "project"][..], &word_count].concat())
+            .expect(0);
+    };
+    let mut child = desk.start(&arguments);
+    until("the agent runs", || runs(&marker));
+    sweep();
+    assert_eq!(folders(), 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the agent died", || !runs(&marker));
+    assert_eq!(folders(), 1);
+    let candidates = desk.project().join("out/.symbi-candidates");
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&candidates)
+        .unwrap();
+    for role in ["from", "taken", "free"] {
+        let probe = candidates.join(format!("probe-{}-{role}", "0".repeat(32)));
+        fs::File::create(probe)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
+    }
+    sweep();
+    assert_eq!(folders(), 0);
+    assert_eq!(fs::read_dir(candidates).unwrap().count(), 0);
 }
 
 #[test]
