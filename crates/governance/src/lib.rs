@@ -38,5 +38,7 @@ pub use proposal::{BrokerToolCall, PreparedWork, ProposedCall};
 pub use receipt::{Approver, Receipt};
 pub use refusal::{Refusal, RefusalKind};
 pub use result::{ResultReader, ResultRefused, ResultTerms};
-pub use rules::{Admission, EndCause, LoopConfig, LoopState, SessionRules, StartRefusal};
+pub use rules::{
+    Admission, EndCause, LoopConfig, LoopState, SessionRules, StartRefusal, tool_set_digest,
+};
 pub use settle::{RecordedOutcome, SettledCall};

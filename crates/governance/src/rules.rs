@@ -365,7 +365,12 @@ fn launch_id() -> CallId {
     CallId::new("launch").unwrap_or_else(|_| CallId::of_unusable("launch"))
 }
 
-fn tool_set_digest(tools: &[ToolDefinition]) -> Result<Digest, StartRefusal> {
+/// Digest of the advertised tools, as the run's first record and a launch name it.
+///
+/// # Errors
+/// [`StartRefusal`] where no session can advertise them: none, too many, too large, or a name
+/// twice.
+pub fn tool_set_digest(tools: &[ToolDefinition]) -> Result<Digest, StartRefusal> {
     if tools.is_empty() {
         return Err(StartRefusal::NoTools);
     }

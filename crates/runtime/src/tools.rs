@@ -10,12 +10,12 @@ use governance::{
     ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
     ResultReader, ResultRefused, ResultTerms, ToolDefinition,
 };
-use model::{Digest, ToolName};
+use model::ToolName;
 use sandbox::programs::ProgramCache;
 use toolclad::{ArgumentSpec, BoundCall, Contract, ContractSet};
 use worker::{
-    CommandBoundary, CommandDescriptor, Descriptor, Enforcement, Filesystem, LaunchDescriptor,
-    Limit, Limits, Network, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
+    CommandBoundary, CommandDescriptor, Descriptor, Enforcement, LaunchDescriptor, Limit, Limits,
+    Network, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
 };
 
 /// The operator's ceiling for every worker of a session.
@@ -391,16 +391,4 @@ fn file_request(contract: &Contract, bound: &BoundCall) -> FileRequest {
             .collect(),
         max_file_bytes: contract.max_file_bytes(),
     }
-}
-
-/// The empty set of files.
-#[must_use]
-pub fn no_files() -> Filesystem {
-    Filesystem::default()
-}
-
-/// Digest of the advertised tools, as the session's first record has it.
-#[must_use]
-pub fn tool_set_digest(tools: &[ToolDefinition]) -> Digest {
-    model::Canonical::of(&tools).map_or_else(|_| Digest::of(b""), |text| text.digest())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use governance::limits::{CALLS_MAX, LIFETIME_MAX};
-use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome};
+use governance::{ActionExecutor, EndCause, LoopConfig, LoopState, Outcome, tool_set_digest};
 use journal::Client;
 use model::{AgentName, RunId, Untrusted};
 use project::{AgentExecutor, AgentSettings, Config, RunFolder, Surface};
@@ -15,7 +15,6 @@ use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::reasoning::governed_session::{
     Answer, GovernedToolSession, LaunchEnd, SessionParts,
 };
-use symbi_runtime::tools::tool_set_digest;
 use symbi_runtime::{CedarGate, LedgerRegister};
 
 use crate::agents::claude_code::{self, Story};
@@ -93,7 +92,8 @@ pub(crate) fn run_agent(
         settings: &settings,
         args,
         policy_sha256: policies.digest(),
-        tool_set_sha256: tool_set_digest(ActionExecutor::tools(&executor)),
+        tool_set_sha256: tool_set_digest(ActionExecutor::tools(&executor))
+            .map_err(|error| Failure::of(Exit::Usage, &error))?,
         inference: inference.as_ref(),
     };
     let plan = launch_plan(open, &config, &facts, &folder.path().join("channel"))?;
