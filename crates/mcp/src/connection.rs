@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use model::JsonObject;
 
+use crate::era::{Asked, Era};
 use crate::fault::{ErrorCode, Fault};
 use crate::frame::{self, Frames, TooLong};
 use crate::identity::{ProgressToken, WireId};
 use crate::limits::{CALLS_OUTSTANDING_MAX, ConnectionLimits, FRAME_BYTES_MAX, VALUE_BYTES};
-use crate::message::{Invalid, Message, Notification, Params, Request};
+use crate::message::{CallParams, Invalid, Message, Notification, Request};
 use crate::outstanding::{Outstanding, Ticket};
-use crate::reply;
+use crate::reply::Dialect;
 use crate::revision::Revision;
-use crate::text::quote;
 use crate::tool::{ServerInfo, Tool, ToolResult};
 
 /// What the owner of a connection has to do, in this order.
@@ -85,22 +85,13 @@ pub struct Connection {
     limits: ConnectionLimits,
     frames: Frames,
     frames_seen: u64,
-    handshake: Handshake,
+    era: Era,
     intake: Intake,
     /// Ids of all requests so far, whatever became of them.
     spent: BTreeSet<WireId>,
     outstanding: Outstanding,
     bytes_in: u64,
     bytes_out: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Handshake {
-    /// Waits for `initialize`.
-    Silent,
-    /// Waits for `notifications/initialized`.
-    Greeted(Revision),
-    Complete(Revision),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +110,7 @@ impl Connection {
             limits,
             frames: Frames::default(),
             frames_seen: 0,
-            handshake: Handshake::Silent,
+            era: Era::default(),
             intake: Intake::Open,
             spent: BTreeSet::new(),
             outstanding: Outstanding::default(),
@@ -161,7 +152,7 @@ impl Connection {
     #[must_use = "the frame has to be written"]
     pub fn answer(&mut self, ticket: Ticket, result: &ToolResult) -> Option<Vec<u8>> {
         let id = self.outstanding.settle(ticket)?;
-        let frame = reply::call_result(&id, result, self.revision());
+        let frame = self.dialect().call_result(&id, result);
         Some(self.sent(frame))
     }
 
@@ -174,16 +165,19 @@ impl Connection {
         message: &str,
     ) -> Option<Vec<u8>> {
         let id = self.outstanding.settle(ticket)?;
-        let frame = reply::error(Some(&id), &Fault::new(code, message));
+        let frame = self.dialect().error(Some(&id), &Fault::new(code, message));
         Some(self.sent(frame))
     }
 
     /// A sign of life of a call under way. `None` where the client did not ask for any.
     #[must_use = "the frame has to be written"]
     pub fn progress(&mut self, ticket: Ticket, message: &str) -> Option<Vec<u8>> {
-        let revision = self.revision();
+        let dialect = Dialect {
+            revision: self.era.revision(),
+            server: &self.server,
+        };
         let (token, step) = self.outstanding.advance(ticket)?;
-        let frame = reply::progress(token, step, message, revision);
+        let frame = dialect.progress(token, step, message);
         Some(self.sent(frame))
     }
 
@@ -240,32 +234,25 @@ impl Connection {
         if !self.spent.insert(id.clone()) {
             return Err(Fault::request("request id was used before"));
         }
-        match method.as_str() {
-            "ping" => Ok(self.send(reply::pong(&id))),
-            "initialize" => self.initialize(&id, params),
-            "tools/list" => self.list(&id, params),
-            "tools/call" => self.call(id, params, memory_bytes),
-            other => {
-                let message = format!("there is no method {}", quote(other));
-                Err(Fault::new(ErrorCode::MethodNotFound, &message))
+        match self.era.request(&method, params)? {
+            Asked::Pong => Ok(self.send(self.dialect().pong(&id))),
+            Asked::Initialize => Ok(self.send(self.dialect().initialized(&id))),
+            Asked::Discover => {
+                // Also where the era is still open: who asks this speaks the stateless one.
+                let dialect = Dialect {
+                    revision: Revision::V2026_07_28,
+                    ..self.dialect()
+                };
+                let frame = dialect.discovered(&id);
+                Ok(self.send(frame))
             }
+            Asked::List => self.list(&id),
+            Asked::Call(params) => self.call(id, params, memory_bytes),
         }
     }
 
-    fn initialize(&mut self, id: &WireId, params: Params) -> Result<Output, Fault> {
-        if self.handshake != Handshake::Silent {
-            return Err(Fault::request("the connection is initialized already"));
-        }
-        let revision = params.into_initialize()?;
-        self.handshake = Handshake::Greeted(revision);
-        let frame = reply::initialized(id, revision, &self.server);
-        Ok(self.send(frame))
-    }
-
-    fn list(&mut self, id: &WireId, params: Params) -> Result<Output, Fault> {
-        self.expect_complete()?;
-        params.into_list()?;
-        let frame = reply::tool_list(id, &self.tools).ok_or_else(|| {
+    fn list(&mut self, id: &WireId) -> Result<Output, Fault> {
+        let frame = self.dialect().tool_list(id, &self.tools).ok_or_else(|| {
             Fault::new(
                 ErrorCode::Internal,
                 "the list of tools does not fit into one frame",
@@ -274,9 +261,12 @@ impl Connection {
         Ok(self.send(frame))
     }
 
-    fn call(&mut self, id: WireId, params: Params, memory_bytes: usize) -> Result<Output, Fault> {
-        self.expect_complete()?;
-        let params = params.into_call()?;
+    fn call(
+        &mut self,
+        id: WireId,
+        params: CallParams,
+        memory_bytes: usize,
+    ) -> Result<Output, Fault> {
         let ticket = self
             .outstanding
             .admit(id.clone(), params.progress_token.clone(), memory_bytes)
@@ -297,23 +287,9 @@ impl Connection {
         }))
     }
 
-    fn expect_complete(&self) -> Result<(), Fault> {
-        match self.handshake {
-            Handshake::Complete(_) => Ok(()),
-            Handshake::Silent => Err(Fault::request("`initialize` must come first")),
-            Handshake::Greeted(_) => Err(Fault::request(
-                "`notifications/initialized` must come first",
-            )),
-        }
-    }
-
     fn notice(&mut self, notification: &Notification, out: &mut Vec<Output>) {
         match notification.method.as_str() {
-            "notifications/initialized" => {
-                if let Handshake::Greeted(revision) = self.handshake {
-                    self.handshake = Handshake::Complete(revision);
-                }
-            }
+            "notifications/initialized" => self.era.initialized(),
             "notifications/cancelled" => {
                 let withdrawn = notification
                     .params
@@ -333,15 +309,15 @@ impl Connection {
         out.push(Output::End(reason));
     }
 
-    fn revision(&self) -> Revision {
-        match self.handshake {
-            Handshake::Complete(revision) | Handshake::Greeted(revision) => revision,
-            Handshake::Silent => Revision::V2024_11_05,
+    fn dialect(&self) -> Dialect<'_> {
+        Dialect {
+            revision: self.era.revision(),
+            server: &self.server,
         }
     }
 
     fn refuse(&mut self, id: Option<&WireId>, fault: &Fault) -> Output {
-        self.send(reply::error(id, fault))
+        self.send(self.dialect().error(id, fault))
     }
 
     fn send(&mut self, frame: Vec<u8>) -> Output {
@@ -354,5 +330,7 @@ impl Connection {
     }
 }
 
+#[cfg(test)]
+mod eras;
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::text::prefix;
+use crate::limits::{MESSAGE_BYTES_MAX, QUOTE_CHARS_MAX};
+use crate::revision::Revision;
+use crate::text::{prefix, quote};
 
-/// The code of a protocol error (JSON-RPC 2.0 section 5.1; -32000 is the server's own).
+/// The code of a protocol error (JSON-RPC 2.0 section 5.1; MCP 2026-07-28, error codes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     /// The frame is not JSON.
@@ -15,6 +16,8 @@ pub enum ErrorCode {
     MethodNotFound,
     InvalidParams,
     Internal,
+    /// The request names a revision that is not spoken, or not in this form.
+    Revision,
     /// Too many calls wait for their answer: the same call may be sent later under a new id.
     Busy,
 }
@@ -28,7 +31,9 @@ impl ErrorCode {
             Self::MethodNotFound => -32601,
             Self::InvalidParams => -32602,
             Self::Internal => -32603,
-            Self::Busy => -32000,
+            Self::Revision => -32022,
+            // A code of our own: from -32768 to -32000 all are reserved.
+            Self::Busy => -31000,
         }
     }
 }
@@ -44,6 +49,15 @@ impl Serialize for ErrorCode {
 pub(crate) struct Fault {
     code: ErrorCode,
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Revisions>,
+}
+
+/// What a client needs to choose another revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Revisions {
+    supported: Vec<&'static str>,
+    requested: String,
 }
 
 impl Fault {
@@ -52,6 +66,23 @@ impl Fault {
         Self {
             code,
             message: prefix(message, MESSAGE_BYTES_MAX).to_owned(),
+            data: None,
+        }
+    }
+
+    pub(crate) fn no_method(method: &str) -> Self {
+        let message = format!("there is no method {}", quote(method));
+        Self::new(ErrorCode::MethodNotFound, &message)
+    }
+
+    /// The client asked for another revision than the `supported` ones.
+    pub(crate) fn revision(asked: &str, message: &str, supported: &[Revision]) -> Self {
+        Self {
+            data: Some(Revisions {
+                supported: supported.iter().map(|it| it.as_str()).collect(),
+                requested: prefix(asked, QUOTE_CHARS_MAX).to_owned(),
+            }),
+            ..Self::new(ErrorCode::Revision, message)
         }
     }
 

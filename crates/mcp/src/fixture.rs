@@ -49,6 +49,14 @@ pub(crate) fn parse(frame: &[u8]) -> Value {
     model::json::parse_strict(body, 2 << 20).unwrap()
 }
 
+/// Parameters with all that a request of the stateless era must have.
+pub(crate) fn with_meta(mut params: Value) -> Value {
+    let meta = &mut params["_meta"];
+    meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    params
+}
+
 pub(crate) struct Client {
     pub(crate) connection: Connection,
 }
@@ -80,6 +88,11 @@ impl Client {
         assert!(answer["result"].is_object(), "{answer}");
         self.notify("notifications/initialized", json!({}));
         self
+    }
+
+    /// Sends a request of the stateless era that is answered at once.
+    pub(crate) fn ask_stateless(&mut self, id: Value, method: &str, params: Value) -> Value {
+        self.ask(id, method, with_meta(params))
     }
 
     pub(crate) fn raw(&mut self, bytes: impl AsRef<[u8]>) -> Vec<Output> {

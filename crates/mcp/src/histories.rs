@@ -1,12 +1,13 @@
-//! Random histories of one connection: any bytes in any chunks, mutated transcripts, and calls
-//! that end, are cancelled or broken off at any time. Named invariants hold after each event.
+//! Random histories of one connection, of either era: any bytes in any chunks, mutated transcripts,
+//! and calls that end, are cancelled or broken off at any time. Named invariants hold after each
+//! event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::fixture::{Client, parse, text};
+use crate::fixture::{Client, parse, text, with_meta};
 use crate::limits::CALLS_OUTSTANDING_MAX;
 use crate::{ConnectionLimits, ErrorCode, Output, Ticket, WireId};
 
@@ -47,8 +48,41 @@ fn initialize() -> Value {
     json!({"protocolVersion": "2025-11-25", "capabilities": {}})
 }
 
+/// How a client opens, and so what its requests mostly carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    Initialize,
+    Stateless,
+    Wrongly,
+}
+
+fn opening() -> impl Strategy<Value = Opening> {
+    prop_oneof![
+        4 => Just(Opening::Initialize),
+        4 => Just(Opening::Stateless),
+        2 => Just(Opening::Wrongly),
+    ]
+}
+
+/// One well-formed frame for a client that opened so. A few are of the other era.
+fn frame(opening: Opening) -> BoxedStrategy<Value> {
+    let mostly = if opening == Opening::Stateless {
+        0.95
+    } else {
+        0.05
+    };
+    (any_frame(), prop::bool::weighted(mostly))
+        .prop_map(|(mut frame, named)| {
+            if named && frame["params"].is_object() && frame["method"] != "initialize" {
+                frame["params"] = with_meta(frame["params"].take());
+            }
+            frame
+        })
+        .boxed()
+}
+
 /// One well-formed frame, most often a call.
-fn frame() -> impl Strategy<Value = Value> {
+fn any_frame() -> impl Strategy<Value = Value> {
     let nothing = || Just(json!({})).boxed();
     prop_oneof![
         8 => request("tools/call", call_params().boxed()),
@@ -65,27 +99,27 @@ fn frame() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn handshake() -> Vec<Value> {
-    let id = json!("first");
-    vec![
-        json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": initialize()}),
-        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
-    ]
+fn greeting(opening: Opening) -> Vec<Value> {
+    let open = |id: &str, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    match opening {
+        Opening::Initialize => vec![
+            open("first", "initialize", initialize()),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        ],
+        Opening::Stateless => vec![
+            open("probe", "server/discover", with_meta(json!({}))),
+            open("first", "tools/list", with_meta(json!({}))),
+        ],
+        Opening::Wrongly => Vec::new(),
+    }
 }
 
 /// A transcript of a client: usually it begins rightly.
 fn transcript() -> impl Strategy<Value = Vec<u8>> {
-    (
-        prop::bool::weighted(0.8),
-        prop::collection::vec(frame(), 0..40),
-    )
-        .prop_map(|(begins_rightly, frames)| {
-            let opening = if begins_rightly {
-                handshake()
-            } else {
-                Vec::new()
-            };
-            let lines = opening.into_iter().chain(frames);
+    opening()
+        .prop_flat_map(|opening| (Just(opening), prop::collection::vec(frame(opening), 0..40)))
+        .prop_map(|(opening, frames)| {
+            let lines = greeting(opening).into_iter().chain(frames);
             lines
                 .flat_map(|frame| format!("{frame}\n").into_bytes())
                 .collect()
@@ -166,15 +200,15 @@ enum Event {
     EndOfInput,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event(opening: Opening) -> impl Strategy<Value = Event> {
     let line = |frame: Value| Event::Bytes(format!("{frame}\n").into_bytes());
     let spoiled =
-        (frame(), prop::collection::vec(mutation(), 1..3)).prop_map(|(frame, changes)| {
+        (frame(opening), prop::collection::vec(mutation(), 1..3)).prop_map(|(frame, changes)| {
             Event::Bytes(mutate(format!("{frame}\n").into_bytes(), changes))
         });
     let place = any::<prop::sample::Index>;
     prop_oneof![
-        16 => frame().prop_map(line),
+        16 => frame(opening).prop_map(line),
         3 => spoiled,
         6 => place().prop_map(Event::Answer),
         2 => place().prop_map(Event::Fail),
@@ -201,6 +235,8 @@ struct Owner {
     bytes_out: u64,
     ended: bool,
     broken: bool,
+    /// Whether the results are those of the stateless era, once one says so.
+    stateless: Option<bool>,
 }
 
 impl Owner {
@@ -211,7 +247,11 @@ impl Owner {
                 Output::Send(frame) => {
                     let answer = parse(frame);
                     assert_eq!(answer["jsonrpc"], "2.0");
-                    assert!(answer.get("id").is_some());
+                    if answer.get("id").is_none() {
+                        assert!(answer["error"].is_object());
+                        assert!(*self.stateless.get_or_insert(true));
+                    }
+                    self.is_of_one_era(&answer["result"]);
                     assert_ne!(
                         answer.get("result").is_some(),
                         answer.get("error").is_some()
@@ -241,6 +281,19 @@ impl Owner {
         }
     }
 
+    /// A connection never changes its era; discovery and pings belong to none.
+    fn is_of_one_era(&mut self, result: &Value) {
+        let stamped = result.get("resultType").is_some();
+        assert_eq!(stamped, result.get("_meta").is_some());
+        assert!(!stamped || result["resultType"] == "complete");
+        let of_none = result.is_null()
+            || result == &json!({})
+            || result["ttlMs"].is_u64() && result.get("tools").is_none();
+        if !of_none {
+            assert_eq!(*self.stateless.get_or_insert(stamped), stamped);
+        }
+    }
+
     fn end_of_input(&mut self, outputs: &[Output]) {
         self.take(outputs);
         for output in outputs {
@@ -263,7 +316,10 @@ impl Owner {
             wanted,
             "an answer is given exactly where it is wanted"
         );
-        self.bytes_out += frame.map_or(0, |frame| parse(frame).to_string().len() as u64 + 1);
+        if let Some(frame) = frame {
+            self.is_of_one_era(&parse(frame)["result"]);
+            self.bytes_out += frame.len() as u64;
+        }
     }
 
     fn check(&self, client: &Client) {
@@ -342,23 +398,24 @@ proptest! {
 
     #[test]
     fn no_history_breaks_an_invariant(
-        begins_rightly in prop::bool::weighted(0.9),
-        mut events in prop::collection::vec(event(), 0..90),
+        (opening, mut events) in opening().prop_flat_map(|opening| {
+            (Just(opening), prop::collection::vec(event(opening), 0..90))
+        }),
     ) {
-        if begins_rightly {
-            let opening = handshake().into_iter();
-            let opening = opening.map(|frame| Event::Bytes(format!("{frame}\n").into_bytes()));
-            events.splice(0..0, opening);
-        }
+        let greeting = greeting(opening).into_iter();
+        let greeting = greeting.map(|frame| Event::Bytes(format!("{frame}\n").into_bytes()));
+        events.splice(0..0, greeting);
         live(events);
     }
 
     #[test]
     fn every_request_gets_exactly_one_answer_or_call(
-        frames in prop::collection::vec(frame(), 0..FRAMES_MAX as usize - 2),
+        (opening, frames) in opening().prop_flat_map(|opening| {
+            (Just(opening), prop::collection::vec(frame(opening), 0..FRAMES_MAX as usize - 2))
+        }),
     ) {
         let mut client = client();
-        for frame in handshake().into_iter().chain(frames) {
+        for frame in greeting(opening).into_iter().chain(frames) {
             let outputs = client.frame(&frame);
             let asks = frame.is_array() || frame.get("id").is_some() && frame.get("method").is_some();
             if asks {

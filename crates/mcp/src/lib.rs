@@ -3,18 +3,21 @@
 //! The peer is the untrusted agent. What passes here is a call's name and arguments and nothing
 //! else: no parameter, header or member of a frame can bring an identity or a policy.
 //!
-//! Spoken is the era that begins with `initialize`: revisions 2024-11-05, 2025-03-26, 2025-06-18
-//! and 2025-11-25. Revision 2026-07-28 is not spoken yet: its `server/discover` is answered with
-//! -32601 on a connection that lives on, at which its clients fall back to `initialize`.
+//! Both eras are spoken, each by a machine of its own behind the same checks: the one that begins
+//! with `initialize` (revisions 2024-11-05 to 2025-11-25), and the one in which every request names
+//! its revision (2026-07-28). A connection's first request decides; `server/discover` is a look
+//! before that, after which a client may still choose `initialize`.
 
 #![forbid(unsafe_code)]
 
 mod bridge;
 mod connection;
+mod era;
 mod fault;
 #[cfg(test)]
 mod fixture;
 mod frame;
+mod handshake;
 #[cfg(test)]
 mod histories;
 mod identity;
@@ -23,6 +26,7 @@ mod message;
 mod outstanding;
 mod reply;
 mod revision;
+mod stateless;
 mod text;
 mod tool;
 

@@ -1,5 +1,7 @@
 //! Bounds of one connection. Unit and bound stand last in each name.
 
+use std::time::Duration;
+
 use model::limits::{CALL_BYTES_MAX, CALL_ID_BYTES_MAX};
 
 /// Largest frame in either direction, in bytes, its line feed not counted.
@@ -33,6 +35,9 @@ pub const TEXT_MARK_BYTES_MAX: usize = 64;
 pub const MESSAGE_BYTES_MAX: usize = 512;
 /// Longest piece of a client's text that an error quotes, in characters.
 pub const QUOTE_CHARS_MAX: usize = 48;
+
+/// How long a client may keep the list of tools, and what the server says of itself.
+pub const LIST_TTL: Duration = Duration::from_secs(300);
 
 /// Most bytes that one byte of text takes in JSON (`\u0000`).
 const ESCAPED_BYTES_MAX: usize = 6;

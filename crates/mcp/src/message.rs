@@ -11,6 +11,7 @@ use crate::fault::{ErrorCode, Fault};
 use crate::identity::{ProgressToken, WireId};
 use crate::limits::{FRAME_BYTES_MAX, FRAME_VALUES_MAX};
 use crate::revision::Revision;
+use crate::stateless::{CAPABILITIES_META, REVISION_META};
 use crate::text::quote;
 
 #[derive(Debug)]
@@ -135,6 +136,27 @@ impl Params {
             Some(Value::String(asked)) => Ok(Revision::negotiate(asked)),
             _ => Err(Fault::params("`protocolVersion` must be a string")),
         }
+    }
+
+    /// Whether the request is one of the era in which each names its revision.
+    pub(crate) fn names_revision(&self) -> bool {
+        self.meta(REVISION_META).is_some() || self.meta(CAPABILITIES_META).is_some()
+    }
+
+    /// A member of `_meta`.
+    pub(crate) fn meta(&self, name: &str) -> Option<&Value> {
+        self.0.get("_meta")?.as_object()?.get(name)
+    }
+
+    /// The revision that an `initialize` asks for.
+    pub(crate) fn protocol_version(&self) -> Option<&str> {
+        self.0.get("protocolVersion")?.as_str()
+    }
+
+    /// `server/discover`: it has nothing of its own.
+    pub(crate) fn into_discover(self) -> Result<(), Fault> {
+        let own = self.0.into_iter().find(|(key, _)| key != "_meta");
+        own.map_or(Ok(()), |(key, _)| Err(unknown(&key)))
     }
 
     /// `tools/list`: one page holds all, so no cursor was ever given out.
