@@ -272,9 +272,14 @@ impl PrivateFolder {
 
     /// Removes the file `name`, durably.
     pub(crate) fn remove(&self, name: &OsStr) -> Result<(), StorageError> {
-        rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())
-            .map_err(|error| self.error("remove", name, error))?;
+        self.unlink(name)?;
         self.sync()
+    }
+
+    /// Removes the file `name`; after a power cut it may be there again.
+    pub(crate) fn unlink(&self, name: &OsStr) -> Result<(), StorageError> {
+        rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())
+            .map_err(|error| self.error("remove", name, error))
     }
 
     /// Makes the folder's names durable.

@@ -3,7 +3,6 @@
 //! A journal cannot show that its own tail is missing; the ledger can. Each line carries its
 //! compact range and the set of open runs, so that an append reads the last pair only.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
@@ -206,16 +205,6 @@ impl Ledger {
         };
         self.append_with(events, None)?;
         Ok(seals)
-    }
-
-    /// All runs that a line starts, whatever the lines are worth.
-    pub(crate) fn started_runs(&self) -> Result<BTreeSet<RunId>, LedgerError> {
-        if !self.folder.contains(&self.name)? {
-            return Ok(BTreeSet::new());
-        }
-        let file = self.folder.open_file(&self.name)?;
-        self.lock(&file, FlockOperation::NonBlockingLockShared)?;
-        started_runs(&file).map_err(self.io("read"))
     }
 
     /// Enters that a run's journal was copied elsewhere: before the original is removed.

@@ -16,7 +16,7 @@ use crate::key::ProjectKey;
 use crate::ledger::{Ledger, LedgerError};
 use crate::ledger_line::Seal;
 use crate::note::Checkpoint;
-use crate::strays::settle_strays;
+use crate::strays::{Mark, settle_strays};
 use crate::tree::CompactRange;
 use crate::verify::{Verdict, VerifyOptions, verify_file};
 use crate::writer::{ProtectedJournal, file_name};
@@ -96,6 +96,8 @@ pub struct RunFiles {
     ledger: Ledger,
     path: PathBuf,
     anchors: Option<Anchors>,
+    /// Until the ledger knows the run.
+    mark: Option<Mark>,
 }
 
 impl RunFiles {
@@ -129,8 +131,20 @@ impl RunFiles {
             Ledger::open(&ledger_path(state), key.signer()).map_err(RunFilesError::Ledger)?;
         seal_dead_runs(state, &mut ledger, key, anchors.as_ref())?;
         let evidence = Evidence::open(state).map_err(RunFilesError::Storage)?;
-        let writer =
-            ProtectedJournal::create(&runs_folder(state), run).map_err(RunFilesError::Storage)?;
+        let mark = Mark::set(state, run).map_err(|error| match error {
+            // Another process starts the same run.
+            StorageError::Exists { .. } => RunFilesError::Storage(StorageError::Exists {
+                path: journal_path(state, run).display().to_string(),
+            }),
+            error => RunFilesError::Storage(error),
+        })?;
+        let writer = match ProtectedJournal::create(&runs_folder(state), run) {
+            Ok(writer) => writer,
+            Err(error) => {
+                mark.lift().map_err(RunFilesError::Storage)?;
+                return Err(RunFilesError::Storage(error));
+            }
+        };
         let signer = Some(key.signer());
         let journal = Journal::new(Box::new(writer), signer, run, principal.to_owned());
         journal.keep_evidence(evidence);
@@ -142,6 +156,7 @@ impl RunFiles {
             ledger,
             path: journal_path(state, run),
             anchors,
+            mark: Some(mark),
         })
     }
 
@@ -166,6 +181,9 @@ impl RunFiles {
         self.ledger
             .run_started(run, head)
             .map_err(RunFilesError::Ledger)?;
+        if let Some(mark) = self.mark.take() {
+            mark.lift().map_err(RunFilesError::Storage)?;
+        }
         match self.anchors.as_ref().filter(|it| it.is_required()) {
             None => Ok(()),
             Some(anchors) => anchors.confirm(run, head).map_err(RunFilesError::Anchor),
@@ -233,7 +251,7 @@ pub(crate) fn seal_dead_runs(
     Ok(())
 }
 
-fn is_no_journal(error: &io::Error) -> bool {
+pub(crate) fn is_no_journal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::InvalidInput

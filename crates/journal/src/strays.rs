@@ -1,6 +1,11 @@
-//! Journals that the ledger does not know: of runs that died before their line in it.
+//! Runs on their way into the ledger.
+//!
+//! A run has a mark from before its journal exists until after its line in the ledger. A start
+//! settles the marks of dead runs, and looks at no other file: what it costs does not grow with
+//! the runs that there were. A run that died without its line did nothing yet. Marks are not
+//! synced: after a power cut one may be missing, and then `audit list --strict` names the journal.
 
-use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,92 +14,281 @@ use std::path::Path;
 use model::RunId;
 use rustix::fs::FlockOperation;
 
-use crate::folder::PrivateFolder;
+use crate::folder::{PrivateFolder, StorageError};
 use crate::key::ProjectKey;
 use crate::ledger::Ledger;
 use crate::ledger_line::Seal;
 use crate::limits::ADOPTED_RUNS_MAX;
-use crate::run_files::{RunFilesError, journal_path, runs_folder};
-use crate::verify::{Verdict, VerifyOptions, verify_file};
-use crate::writer::file_name;
+use crate::run_files::{RunFilesError, is_no_journal, journal_path, runs_folder};
+use crate::verify::{Report, Verdict, VerifyOptions, verify_file};
+use crate::writer::{create_locked, file_name};
 
-/// Removes the empty ones, where nothing was ever recorded, and enters the others in the ledger:
-/// as started and sealed. What is not whole, or not signed by `key`, stays for an investigation.
+const FOLDER: &str = "starting";
+
+/// The mark of a run that the ledger does not know yet. Its lock says that the owner lives.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    folder: PrivateFolder,
+    name: OsString,
+    _lock: File,
+}
+
+impl Mark {
+    /// Marks `run` as starting.
+    pub(crate) fn set(state: &Path, run: RunId) -> Result<Self, StorageError> {
+        let folder = PrivateFolder::create(&state.join(FOLDER))?;
+        let name = OsString::from(run.to_string());
+        let _lock = create_locked(&folder, &name)?;
+        Ok(Self {
+            folder,
+            name,
+            _lock,
+        })
+    }
+
+    /// The ledger knows the run, or there is nothing to know.
+    pub(crate) fn lift(self) -> Result<(), StorageError> {
+        self.folder.unlink(&self.name)
+    }
+}
+
+/// What a dead run left.
+enum Left {
+    /// Nothing was ever recorded.
+    Nothing,
+    /// Whole records, by this project's key.
+    Records(Seal),
+    /// Not whole, or not signed by the key: it stays for an investigation.
+    Unfit,
+    /// A handle on its journal lives.
+    Live,
+}
+
+/// Removes the empty journals of dead marked runs, and enters the others in the ledger: as started
+/// and sealed.
 pub(crate) fn settle_strays(
     state: &Path,
     ledger: &mut Ledger,
     key: &ProjectKey,
 ) -> Result<Vec<Seal>, RunFilesError> {
-    let path = runs_folder(state);
-    let mut runs = match journals(&path) {
-        Ok(runs) if runs.is_empty() => return Ok(Vec::new()),
-        Ok(runs) => runs,
+    let (mut seals, mut settled) = (Vec::new(), Vec::new());
+    for (run, mark) in dead_marks(state).map_err(RunFilesError::Storage)? {
+        // A stray that cannot be read now must not hold up the next run.
+        match left_by(state, run, key) {
+            Ok(Left::Live) | Err(_) => {}
+            Ok(Left::Nothing | Left::Unfit) => settled.push(mark),
+            Ok(Left::Records(seal)) => {
+                seals.push(seal);
+                settled.push(mark);
+            }
+        }
+    }
+    let seals = ledger.adopt(seals).map_err(RunFilesError::Ledger)?;
+    for mark in settled {
+        mark.lift().map_err(RunFilesError::Storage)?;
+    }
+    Ok(seals)
+}
+
+/// The marks whose owner is dead; while they are held, no other start looks at their runs.
+fn dead_marks(state: &Path) -> Result<Vec<(RunId, Mark)>, StorageError> {
+    let path = state.join(FOLDER);
+    let entries = match std::fs::read_dir(&path) {
+        Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(RunFilesError::Seal { path, source }),
+        Err(source) => {
+            let (action, path) = ("read", path.display().to_string());
+            return Err(StorageError::Io {
+                action,
+                path,
+                source,
+            });
+        }
     };
-    for known in ledger.started_runs().map_err(RunFilesError::Ledger)? {
-        runs.remove(&known);
-    }
-    if runs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let folder = PrivateFolder::open(&path).map_err(RunFilesError::Storage)?;
-    let mut seals = Vec::new();
-    for run in runs {
-        if seals.len() >= ADOPTED_RUNS_MAX {
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let runs = names.filter_map(|name| Some((name.to_str()?.parse::<RunId>().ok()?, name)));
+    let mut marks = Vec::new();
+    for (run, name) in runs {
+        if marks.len() >= ADOPTED_RUNS_MAX {
             break;
         }
-        // A stray that cannot be used must not hold up the next run: a list names it.
-        if let Ok(false) = removes_empty(&folder, run) {
-            seals.extend(left_by(state, run, key));
+        let folder = PrivateFolder::open(&path)?;
+        let Ok(_lock) = folder.open_file(&name) else {
+            continue;
+        };
+        let is_held = rustix::fs::flock(&_lock, FlockOperation::NonBlockingLockExclusive).is_err();
+        if is_held || _lock.metadata().is_ok_and(|stat| stat.nlink() == 0) {
+            continue;
         }
+        let mark = Mark {
+            folder,
+            name,
+            _lock,
+        };
+        marks.push((run, mark));
     }
-    ledger.adopt(seals).map_err(RunFilesError::Ledger)
+    Ok(marks)
 }
 
-fn journals(folder: &Path) -> io::Result<BTreeSet<RunId>> {
-    let mut runs = BTreeSet::new();
-    for entry in std::fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        let stem = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
-        let run = stem.and_then(|stem| stem.parse::<RunId>().ok());
-        runs.extend(run.filter(|run| file_name(*run) == name));
-    }
-    Ok(runs)
-}
-
-/// Removes the journal of `run` if it is empty and nobody holds it. True where it was empty.
-fn removes_empty(folder: &PrivateFolder, run: RunId) -> io::Result<bool> {
-    let name = file_name(run);
-    let file = folder.open_file(&name).map_err(io::Error::other)?;
-    if size(&file)? != 0 {
-        return Ok(false);
-    }
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    if size(&file)? == 0 {
-        folder.remove(&name).map_err(io::Error::other)?;
-    }
-    Ok(true)
-}
-
-fn size(file: &File) -> io::Result<u64> {
-    Ok(file.metadata()?.size())
-}
-
-/// The seal of a dead run whose records are whole.
-fn left_by(state: &Path, run: RunId, key: &ProjectKey) -> Option<Seal> {
+fn left_by(state: &Path, run: RunId, key: &ProjectKey) -> io::Result<Left> {
     let options = VerifyOptions {
         public_key: Some(key.public().clone()),
         run: Some(run),
         ..VerifyOptions::default()
     };
-    let report = verify_file(&journal_path(state, run), &options).ok()?;
+    let report = match verify_file(&journal_path(state, run), &options) {
+        Ok(report) => report,
+        Err(error) if is_no_journal(&error) => return Ok(Left::Nothing),
+        Err(error) => return Err(error),
+    };
     let is_whole = matches!(report.verdict, Verdict::Intact | Verdict::Unterminated);
-    (is_whole && !report.live && report.records > 0).then_some(Seal {
-        run,
-        checkpoint: report.checkpoint,
-        verdict: report.verdict,
-        file_bytes: report.file_bytes,
-        file_sha256: report.file_sha256,
-    })
+    match report {
+        Report { live: true, .. } => Ok(Left::Live),
+        Report { file_bytes: 0, .. } => {
+            let folder = PrivateFolder::open(&runs_folder(state)).map_err(io::Error::other)?;
+            let name = file_name(run);
+            folder.remove(&name).map_err(io::Error::other)?;
+            Ok(Left::Nothing)
+        }
+        report if is_whole && report.records > 0 => Ok(Left::Records(Seal {
+            run,
+            checkpoint: report.checkpoint,
+            verdict: report.verdict,
+            file_bytes: report.file_bytes,
+            file_sha256: report.file_sha256,
+        })),
+        _ => Ok(Left::Unfit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use model::Digest;
+
+    use super::*;
+    use crate::note::Checkpoint;
+    use crate::run_files::{RunFiles, ledger_path};
+
+    const FEW: usize = 100;
+    const MANY: usize = 10_000;
+    const STARTS: usize = 15;
+
+    /// A project with so many runs behind it.
+    fn project(runs: usize, key: &ProjectKey) -> tempfile::TempDir {
+        let home = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() {
+            Path::new("/dev/shm").to_owned()
+        } else {
+            std::env::temp_dir()
+        });
+        let home = home.unwrap();
+        let state = home.path().join("state");
+        let mut ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();
+        let seal = |run| Seal {
+            run,
+            checkpoint: Checkpoint {
+                size: 1,
+                root: Digest::of(b""),
+            },
+            verdict: Verdict::Unterminated,
+            file_bytes: 1,
+            file_sha256: Digest::of(b""),
+        };
+        let seals: Vec<_> = (0..runs).map(|_| seal(RunId::new())).collect();
+        let governed = runs_folder(&state);
+        PrivateFolder::create(&governed).unwrap();
+        for it in &seals {
+            std::fs::write(governed.join(file_name(it.run)), "").unwrap();
+        }
+        assert_eq!(ledger.adopt(seals).unwrap().len(), runs);
+        home
+    }
+
+    /// What this thread has read so far, and in how many calls.
+    fn reads() -> Vec<String> {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let lines = text
+            .lines()
+            .filter(|it| it.contains("char") || it.contains("sysc"));
+        lines.map(str::to_owned).collect()
+    }
+
+    fn read_by(work: impl FnOnce()) -> Vec<i64> {
+        let number = |line: &String| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap();
+        let before: Vec<_> = reads().iter().map(number).collect();
+        work();
+        let after = reads();
+        after
+            .iter()
+            .map(number)
+            .zip(before)
+            .map(|(a, b)| a - b)
+            .collect()
+    }
+
+    fn start(home: &tempfile::TempDir, key: &ProjectKey) -> Duration {
+        let begin = Instant::now();
+        let mut files =
+            RunFiles::create(&home.path().join("state"), RunId::new(), "operator", key).unwrap();
+        files.started().unwrap();
+        let took = begin.elapsed();
+        files.ended().unwrap();
+        took
+    }
+
+    #[test]
+    fn a_start_with_ten_thousand_runs_reads_and_takes_what_one_with_a_hundred_does() {
+        let key = ProjectKey::from_seed(&[1; 32]);
+        let (few, many) = (project(FEW, &key), project(MANY, &key));
+        let of = |home| read_by(|| drop(start(home, &key)));
+        let (few_reads, many_reads) = (of(&few), of(&many));
+        for (few, many) in few_reads.iter().zip(&many_reads) {
+            // A ledger line's own length differs by its range and its digits.
+            assert!((few - many).abs() < 4096, "{few_reads:?} {many_reads:?}");
+        }
+        let mut best = [Duration::MAX; 2];
+        for _ in 0..STARTS {
+            for (best, home) in best.iter_mut().zip([&few, &many]) {
+                *best = (*best).min(start(home, &key));
+            }
+        }
+        assert!(best[1] < best[0] * 3 / 2, "{best:?}");
+    }
+
+    #[test]
+    fn a_mark_lives_from_before_the_journal_until_the_ledger_knows_the_run() {
+        let home = tempfile::tempdir().unwrap();
+        let (state, key) = (home.path().join("state"), ProjectKey::from_seed(&[1; 32]));
+        let marks = || std::fs::read_dir(state.join(FOLDER)).unwrap().count();
+        let run = RunId::new();
+        let mut files = RunFiles::create(&state, run, "operator", &key).unwrap();
+        assert_eq!(marks(), 1);
+        let again = RunFiles::create(&state, run, "operator", &key).unwrap_err();
+        assert!(
+            again.to_string().contains("has a journal already"),
+            "{again}"
+        );
+        files.started().unwrap();
+        assert_eq!(marks(), 0);
+        files.ended().unwrap();
+        RunFiles::create(&state, run, "operator", &key).unwrap_err();
+        assert_eq!(marks(), 0, "a refused start leaves none");
+    }
+
+    #[test]
+    fn a_mark_of_a_run_that_the_ledger_knows_enters_nothing_and_goes() {
+        let home = tempfile::tempdir().unwrap();
+        let (state, key) = (home.path().join("state"), ProjectKey::from_seed(&[1; 32]));
+        let mut files = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+        let run = files.journal().run();
+        files.started().unwrap();
+        files.ended().unwrap();
+        drop(Mark::set(&state, run).unwrap());
+        let next = RunFiles::create(&state, RunId::new(), "operator", &key).unwrap();
+        assert_eq!(std::fs::read_dir(state.join(FOLDER)).unwrap().count(), 1);
+        drop(next);
+        let ledger = Ledger::open(&ledger_path(&state), key.signer()).unwrap();
+        assert_eq!(ledger.runs().unwrap().records, 2);
+    }
 }

@@ -201,7 +201,7 @@ impl ProtectedJournal {
 }
 
 /// Makes a file and locks it. Where that fails no file remains.
-fn create_locked(folder: &PrivateFolder, name: &OsStr) -> Result<File, StorageError> {
+pub(crate) fn create_locked(folder: &PrivateFolder, name: &OsStr) -> Result<File, StorageError> {
     let shown = folder.shown(name);
     loop {
         let file = folder.create_file(name)?;
