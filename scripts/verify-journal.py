@@ -2,7 +2,7 @@
 """Verifies the journal of one run, independently of the program that wrote it.
 
     verify-journal.py JOURNAL --public-key KEY [--run-id ID] [--ledger LEDGER]
-                      [--anchor FILE] [--require-anchor] [--json]
+                      [--anchor FILE] [--require-anchor] [--evidence DIR] [--json]
     verify-journal.py --proof PROOF --public-key KEY [--json]
 
 KEY is a note verifier key (`name+id+base64`), 64 hexadecimal digits, or a file that holds either.
@@ -16,10 +16,12 @@ it stands `{"checkpoint": NOTE}`, where NOTE is a C2SP signed note over three li
 
 With a ledger, KEY may be any key of the project: each change of the key is a ledger line that the
 old and the new one sign. An anchor is a file of checkpoint lines that somebody else keeps. A proof
-holds the records of one call and needs no journal.
+holds the records of one call and needs no journal. A value `{"evidence": {"bytes": N, "sha256": H}}`
+in a record stands for the file H in the evidence folder.
 
-Exit: 0 intact; 5 unterminated, only self-consistent, or without an anchor that was demanded;
-6 truncated, forked or corrupt, or a proof that proves nothing; 2 usage.
+Exit: 0 intact; 5 unterminated, live, only self-consistent, or without an anchor that was demanded;
+6 truncated, forked or corrupt, evidence that is missing or changed, or a proof that proves nothing;
+2 usage.
 Needs Python 3.8 or newer and nothing else; `cryptography` makes it faster where it is installed.
 """
 
@@ -58,6 +60,7 @@ KINDS = {
     "RunEnded": "completed cause calls",
     "Custom": "custom_kind digest value",
 }
+EVIDENCE_FIELDS = {"CallDispatching": ["descriptor"]}
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 DECIMAL = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
@@ -397,6 +400,46 @@ def parse_record(line, number):
     return record, kind
 
 
+def evidence_in(value):
+    named = value.get("evidence") if isinstance(value, dict) and set(value) == {"evidence"} else None
+    if not isinstance(named, dict) or set(named) != {"bytes", "sha256"}:
+        return set()
+    size, sha256 = named["bytes"], named["sha256"]
+    if isinstance(size, bool) or not isinstance(size, int) or not isinstance(sha256, str):
+        return set()
+    return {(sha256, size)} if size >= 0 and HEX64.match(sha256) else set()
+
+
+def examine_evidence(folder, named):
+    """What became of the files that the records name."""
+    found = {"whole": 0, "missing": [], "changed": [], "not_looked_for": 0}
+    for sha256, size in sorted(named):
+        if folder is None:
+            found["not_looked_for"] += 1
+            continue
+        try:
+            file = open_regular(os.path.join(folder, sha256))
+        except (FileNotFoundError, NotADirectoryError):
+            found["missing"].append(sha256)
+            continue
+        except OSError:
+            found["changed"].append(sha256)
+            continue
+        with file:
+            digest, left = hashlib.sha256(), size + 1
+            while left > 0:
+                chunk = file.read(min(left, 1 << 16))
+                if not chunk:
+                    break
+                digest.update(chunk)
+                left -= len(chunk)
+        if digest.hexdigest() == sha256:
+            found["whole"] += 1
+        else:
+            found["changed"].append(sha256)
+    return found
+
+
 class Run:
     def __init__(self, key, run, witnessed):
         self.key, self.run, self.witnessed = key, run, witnessed
@@ -404,6 +447,7 @@ class Run:
         self.tree = Tree()
         self.completed = None
         self.records, self.root = 0, self.tree.root()
+        self.evidence = set()
 
     def accept(self, number, line, checkpoint):
         record, kind = parse_record(line, number)
@@ -424,6 +468,8 @@ class Run:
         self.tree.push(line)
         self.check_note(Note.of_line(checkpoint, number + 1), number + 1)
         self.records, self.root = self.tree.size, self.tree.root()
+        for field in EVIDENCE_FIELDS.get(kind, []):
+            self.evidence |= evidence_in(record["event"].get(field))
         if kind == "RunEnded":
             self.completed = record["event"]["completed"]
         for size, root in self.witnessed:
@@ -481,7 +527,7 @@ def judge(run, known, ended, tail, live):
     return ("live" if live else "unterminated"), None
 
 
-def verify(path, key, run_id, ledger, anchors):
+def verify(path, key, run_id, ledger, anchors, evidence=None):
     run_id = run_id or (ledger and ledger["run"])
     if ledger and key:
         key = ledger["key"]
@@ -515,6 +561,7 @@ def verify(path, key, run_id, ledger, anchors):
         "checkpoint": {"size": run.records, "root": run.root.hex()},
         "live": live,
         "completed": run.completed,
+        "evidence": examine_evidence(evidence, run.evidence),
         "fault": {"line": line, "reason": reason} if reason else None,
         "tail": {"bytes": len(pairs.tail), "sha256": hashlib.sha256(pairs.tail).hexdigest()}
                 if pairs.tail else None,
@@ -761,6 +808,8 @@ def main_proof(arguments, key):
 def exit_code(report, require_anchor):
     if report["verdict"] in ("truncated", "forked", "corrupt"):
         return 6
+    if report["evidence"]["missing"] or report["evidence"]["changed"]:
+        return 6
     if report["verdict"] != "intact" or report["self_consistent_only"]:
         return 5
     return 5 if require_anchor and not report["anchored"] else 0
@@ -779,6 +828,9 @@ def show(report, path):
         print("  line %d: %s" % (report["fault"]["line"], ascii(report["fault"]["reason"])[1:-1]))
     if report["tail"]:
         print("  %d bytes of an unfinished write follow" % report["tail"]["bytes"])
+    for word in ("missing", "changed"):
+        for sha256 in report["evidence"][word]:
+            print("  evidence %s: %s" % (word, sha256))
     print("  file: %d bytes, sha256 %s" % (report["file_bytes"], report["file_sha256"]))
 
 
@@ -792,6 +844,8 @@ def main():
                         help="checkpoint lines that somebody else keeps; needs --public-key and "
                              "--run-id")
     parser.add_argument("--require-anchor", action="store_true")
+    parser.add_argument("--evidence", metavar="DIR",
+                        help="the folder of the files that records name as evidence")
     parser.add_argument("--proof", help="check the proof of one call instead of a journal")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--plain", action="store_true", help="do not use `cryptography`")
@@ -816,7 +870,8 @@ def main():
                 print("the ledger is corrupt at line %d: %s" % (fault.line, ascii(fault.reason)),
                       file=sys.stderr)
                 return 6
-        report = verify(arguments.journal, key, arguments.run_id, ledger, arguments.anchor)
+        report = verify(arguments.journal, key, arguments.run_id, ledger, arguments.anchor,
+                        arguments.evidence)
     except (Usage, OSError) as error:
         print("verify-journal.py: %s" % error, file=sys.stderr)
         return 2

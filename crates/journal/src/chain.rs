@@ -1,11 +1,13 @@
 //! What makes pairs of lines one run: each pair by itself, then their order.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use model::RunId;
 use serde::{Serialize, Serializer};
 
 use crate::event::Event;
+use crate::evidence::EvidenceFile;
 use crate::journal::origin;
 use crate::key::PublicKey;
 use crate::lines::Pair;
@@ -194,6 +196,7 @@ pub(crate) struct Chain {
     good: Option<Checkpoint>,
     ended: Option<bool>,
     completed: Option<bool>,
+    evidence: BTreeSet<EvidenceFile>,
 }
 
 impl Chain {
@@ -211,6 +214,7 @@ impl Chain {
             good: None,
             ended: None,
             completed: None,
+            evidence: BTreeSet::new(),
         }
     }
 
@@ -226,6 +230,7 @@ impl Chain {
         })?;
         self.good = Some(head);
         self.completed = self.ended;
+        self.evidence.extend(pair.record.event.evidence());
         Ok(())
     }
 
@@ -321,6 +326,11 @@ impl Chain {
             size: 0,
             root: CompactRange::default().root(),
         })
+    }
+
+    /// The evidence files that the checked records name.
+    pub(crate) fn evidence(&self) -> Vec<EvidenceFile> {
+        self.evidence.iter().copied().collect()
     }
 
     /// What the terminal record says, once it was seen.

@@ -1,14 +1,20 @@
 //! Values that are too large for a record, each in a private file that its SHA-256 names.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use model::{Canonical, Digest};
-use serde::Serialize;
+use model::{Canonical, Digest, Hasher};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
+use crate::event::Event;
 use crate::folder::{PrivateFolder, StorageError};
 use crate::limits::RECORD_BYTES_MAX;
+
+const FOLDER: &str = "evidence";
 
 /// A project's evidence files: 0600 in a folder 0700, written once, never replaced.
 #[derive(Debug)]
@@ -17,15 +23,83 @@ pub struct Evidence {
 }
 
 /// What a record has in a large value's place.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Reference {
-    evidence: Kept,
+    evidence: EvidenceFile,
 }
 
-#[derive(Debug, Serialize)]
-struct Kept {
-    bytes: u64,
-    sha256: Digest,
+/// An evidence file as a record names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvidenceFile {
+    pub sha256: Digest,
+    pub bytes: u64,
+}
+
+impl Event {
+    /// The evidence files that the record names. Whatever event gets such a field, names it here
+    /// and in `scripts/verify-journal.py`.
+    #[must_use]
+    pub fn evidence(&self) -> Option<EvidenceFile> {
+        match self {
+            Self::CallDispatching(it) => {
+                let reference = serde_json::from_str::<Reference>(it.descriptor.as_str());
+                reference.ok().map(|it| it.evidence)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether evidence is still what its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceState {
+    Whole,
+    /// No file has that name.
+    Missing,
+    /// Its file has other content, or is no regular file.
+    Changed,
+}
+
+/// The evidence folder below a project's private folder.
+#[must_use]
+pub fn evidence_folder(state: &Path) -> PathBuf {
+    state.join(FOLDER)
+}
+
+/// Compares the file in `folder` with what its record says. Whoever may read it can ask.
+///
+/// # Errors
+/// A file that is there and cannot be read.
+pub fn examine_evidence(folder: &Path, named: EvidenceFile) -> io::Result<EvidenceState> {
+    let path = folder.join(named.sha256.to_hex());
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(EvidenceState::Missing),
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(EvidenceState::Changed),
+        Err(error) => return Err(error.into()),
+    };
+    let stat = file.metadata()?;
+    if !stat.is_file() || stat.len() != named.bytes {
+        return Ok(EvidenceState::Changed);
+    }
+    let (mut hasher, mut chunk, mut left) = (Hasher::new(), vec![0; 64 << 10], named.bytes + 1);
+    let mut file = file.take(left);
+    while left > 0 {
+        let read = file.read(&mut chunk)?;
+        if read == 0 {
+            break;
+        }
+        hasher.update(chunk.get(..read).unwrap_or_default());
+        left = left.saturating_sub(read as u64);
+    }
+    Ok(match hasher.finish() == named.sha256 {
+        true => EvidenceState::Whole,
+        false => EvidenceState::Changed,
+    })
 }
 
 impl Evidence {
@@ -35,7 +109,7 @@ impl Evidence {
     /// [`StorageError`] where the folder is not fit.
     pub fn open(state: &Path) -> Result<Self, StorageError> {
         Ok(Self {
-            folder: PrivateFolder::create(&state.join("evidence"))?,
+            folder: PrivateFolder::create(&evidence_folder(state))?,
         })
     }
 
@@ -79,7 +153,7 @@ impl Evidence {
     pub(crate) fn reference(&self, value: &Canonical) -> io::Result<Canonical> {
         let bytes = value.as_str().as_bytes();
         let sha256 = self.keep(bytes).map_err(io::Error::other)?;
-        let kept = Kept {
+        let kept = EvidenceFile {
             bytes: bytes.len() as u64,
             sha256,
         };

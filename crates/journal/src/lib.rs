@@ -40,7 +40,7 @@ pub use event::{
     FilePublicationPrepared, InferenceCompleted, InferenceRequested, OutcomeFact, OutcomeStatus,
     Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact, shortened,
 };
-pub use evidence::Evidence;
+pub use evidence::{Evidence, EvidenceFile, EvidenceState, evidence_folder, examine_evidence};
 pub use folder::StorageError;
 pub use journal::{Journal, Recorded};
 pub use key::{KeyError, ProjectKey, PublicKey, PublicKeyError, RunSigner};

@@ -241,7 +241,7 @@ mod tests {
     fn a_start_with_ten_thousand_runs_reads_and_takes_what_one_with_a_hundred_does() {
         let key = ProjectKey::from_seed(&[1; 32]);
         let (few, many) = (project(FEW, &key), project(MANY, &key));
-        let of = |home| read_by(|| drop(start(home, &key)));
+        let of = |home| read_by(|| _ = start(home, &key));
         let (few_reads, many_reads) = (of(&few), of(&many));
         for (few, many) in few_reads.iter().zip(&many_reads) {
             // A ledger line's own length differs by its range and its digits.

@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{Chain, Fault, FaultReason, check_pair};
+use crate::evidence::EvidenceFile;
 use crate::key::PublicKey;
 use crate::ledger_read::LedgerRun;
 use crate::limits::{
@@ -114,6 +115,8 @@ pub struct Report {
     pub live: bool,
     /// What the terminal record says.
     pub completed: Option<bool>,
+    /// The evidence files that the checked records name; with [`Depth::Last`] they are not read.
+    pub evidence: Vec<EvidenceFile>,
     pub fault: Option<Fault>,
     pub depth: Depth,
     /// A write that did not finish.
@@ -181,6 +184,7 @@ impl Report {
             checkpoint: chain.head(),
             live: false,
             completed: chain.completed(),
+            evidence: chain.evidence(),
             fault: None,
             depth: Depth::Every,
             tail: None,

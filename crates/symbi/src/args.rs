@@ -354,6 +354,9 @@ pub(crate) struct VerifyArgs {
     /// Demand that an anchor holds the last record's head
     #[arg(long)]
     pub(crate) require_anchor: bool,
+    /// Where the files are that records name as evidence [default: the project's, for its own runs]
+    #[arg(long, value_name = "DIR", conflicts_with = "last_only")]
+    pub(crate) evidence: Option<PathBuf>,
     /// Check the last signature only, which vouches for all records: ten times faster
     #[arg(long)]
     pub(crate) last_only: bool,

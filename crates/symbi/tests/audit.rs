@@ -448,6 +448,73 @@ fn one_call_is_proved_and_checked_without_the_journal_by_both_programs() {
 }
 
 #[test]
+fn evidence_that_a_record_names_is_hashed_and_missing_or_changed_is_told_by_both_programs() {
+    let auditor = Auditor::new();
+    let mut files = auditor.create();
+    let journal = files.journal().clone();
+    let _ = journal.record(started()).unwrap();
+    files.started().unwrap();
+    let large = serde_json::json!({ "argument": "x".repeat(20_000) });
+    let descriptor = Canonical::of(&large).unwrap();
+    let call_sha256 = descriptor.digest();
+    let lent = journal.lend(call_sha256).unwrap();
+    let dispatching = CallDispatching {
+        call_id: CallId::new("large").unwrap(),
+        tool: ToolName::new("copy").unwrap(),
+        call_sha256,
+        descriptor,
+        policies: Vec::new(),
+        approval: None,
+    };
+    let _ = journal.record(dispatching).unwrap();
+    let run = journal.run();
+    drop((lent, journal, files));
+    let run_id = run.to_string();
+    let folder = auditor.state().path().join("evidence");
+    let file = folder.join(call_sha256.to_hex());
+    let kept = fs::read(&file).unwrap();
+    let both = |code: i32, field: &str, expected: Value| {
+        let ours = auditor
+            .audit(&["verify", &run_id, "--json"])
+            .expect(code)
+            .json();
+        let (theirs, report) = auditor.python(run, &["--evidence", folder.to_str().unwrap()]);
+        assert_eq!(theirs, Some(code), "{report}");
+        assert_eq!(ours["evidence"][field], expected, "{ours}");
+        assert_eq!(ours["evidence"], report["evidence"]);
+    };
+    both(5, "whole", 1.into());
+    fs::write(&file, [b"y", &kept[1..]].concat()).unwrap();
+    both(6, "changed", serde_json::json!([call_sha256]));
+    fs::write(&file, [&kept[..], b"y"].concat()).unwrap();
+    both(6, "changed", serde_json::json!([call_sha256]));
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();
+    both(6, "changed", serde_json::json!([call_sha256]));
+    fs::remove_file(&file).unwrap();
+    both(6, "missing", serde_json::json!([call_sha256]));
+    let path = auditor.journal(run);
+    let unasked = auditor
+        .audit(&["verify", path.to_str().unwrap(), "--json"])
+        .expect(5);
+    assert_eq!(unasked.json()["evidence"]["not_looked_for"], 1);
+}
+
+#[test]
+fn a_run_that_goes_on_is_live_for_both_programs_and_nothing_for_a_list_to_report() {
+    let auditor = Auditor::new();
+    let mut files = auditor.create();
+    let _ = files.journal().record(started()).unwrap();
+    files.started().unwrap();
+    auditor.both_say(files.journal().run(), 5, "live");
+    let listed = auditor
+        .audit(&["list", "--strict", "--json"])
+        .expect(0)
+        .json();
+    assert_eq!(listed["runs"][0]["verdict"], "live");
+}
+
+#[test]
 fn show_tells_a_run_or_one_call_of_it() {
     let auditor = Auditor::new();
     let run = auditor.whole_run().to_string();

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use journal::{
-    Depth, LedgerRun, PublicKey, Report, VerifyOptions, journal_path, runs_folder, verify_file,
+    Depth, LedgerRun, PublicKey, Report, Verdict, VerifyOptions, journal_path, runs_folder,
+    verify_file,
 };
 use model::Untrusted;
 use serde_json::{Value, json};
@@ -41,11 +42,7 @@ pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit,
     for run in ledger.runs {
         let mut row = row(&open, &state, run, strict)?;
         row.next = row.is_open().then(|| hint(&runs, row.run.run)).flatten();
-        exit = exit.worst(
-            row.report
-                .as_ref()
-                .map_or(Exit::Done, |it| exit_of(it, false)),
-        );
+        exit = exit.worst(row.exit());
         if !output.is_json() {
             output.line(&row.text(strict));
         }
@@ -143,6 +140,14 @@ impl Row {
         self.report
             .as_ref()
             .map_or("archived", |report| story::verdict_name(report.verdict))
+    }
+
+    /// A run that goes on is nothing for its operator to do.
+    fn exit(&self) -> Exit {
+        match &self.report {
+            Some(report) if report.verdict != Verdict::Live => exit_of(report, false),
+            _ => Exit::Done,
+        }
     }
 
     /// Whether its journal is here and does not tell that the run completed.

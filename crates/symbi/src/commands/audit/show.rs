@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::subject::{Asked, Subject};
 use super::unreadable;
-use super::verify::{exit_of, print};
+use super::verify::{Evidence, exit_of, print};
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
 use crate::files::open_regular;
@@ -27,11 +27,12 @@ pub(super) fn run(
     };
     let subject = Subject::find(&asked, common)?;
     let report = subject.verify(Depth::Every)?;
+    let evidence = Evidence::look(&report, subject.evidence_folder().as_deref())?;
     let file = match open_regular(&subject.path) {
         Ok(file) => file,
         // Its verdict says that it is gone.
         Err(_) if report.records == 0 && report.file_bytes == 0 => {
-            print(&report, &subject, output);
+            print(&report, &subject, &evidence, output);
             let exit = exit_of(&report, false);
             return Ok(exit.worst(subject.ledger_state.tell(output)));
         }
@@ -62,13 +63,14 @@ pub(super) fn run(
         );
     }
     if output.is_json() {
-        let mut value = json!({ "report": report, "records": shown });
+        let mut value = json!({ "report": report, "records": shown, "evidence": evidence });
         subject.ledger_state.add_to(&mut value);
         output.value(&value);
     } else {
-        print(&report, &subject, output);
+        print(&report, &subject, &evidence, output);
     }
-    Ok(exit_of(&report, false).worst(subject.ledger_state.tell(output)))
+    let exit = exit_of(&report, false).worst(evidence.exit());
+    Ok(exit.worst(subject.ledger_state.tell(output)))
 }
 
 fn tell(record: Record, shown: &mut Vec<Record>, output: Output) {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use journal::{
-    Checkpoint, Depth, LedgerRun, PublicKey, Report, VerifyOptions, journal_path, verify_file,
+    Checkpoint, Depth, LedgerRun, PublicKey, Report, VerifyOptions, evidence_folder, journal_path,
+    runs_folder, verify_file,
 };
 use model::RunId;
 
@@ -106,6 +107,17 @@ impl Subject {
             )
             .help("say whose to look for: --run-id ID --public-key KEY")),
         }
+    }
+
+    /// Where its evidence is, if it is one of this project's journals in its place.
+    pub(super) fn evidence_folder(&self) -> Option<PathBuf> {
+        let (folder, name) = (self.path.parent()?, self.path.file_name()?);
+        let state = folder.parent()?;
+        let in_place = self
+            .run
+            .is_some_and(|run| journal_path(state, run).ends_with(name))
+            && runs_folder(state) == folder;
+        in_place.then(|| evidence_folder(state))
     }
 
     /// Verifies it. A run that the ledger knows and whose file is gone has a verdict too.

@@ -1,6 +1,10 @@
 //! `symbi audit verify`: one journal's verdict.
 
-use journal::{Depth, FaultReason, Report, Verdict};
+use std::path::Path;
+
+use journal::{Depth, EvidenceState, FaultReason, Report, examine_evidence};
+use model::Digest;
+use serde::Serialize;
 
 use super::subject::{Asked, Subject};
 use crate::args::{Common, VerifyArgs};
@@ -23,28 +27,92 @@ pub(super) fn run(args: &VerifyArgs, common: &Common, output: Output) -> Result<
         Depth::Every
     };
     let report = subject.verify(depth)?;
-    print(&report, &subject, output);
-    let exit = exit_of(&report, args.require_anchor);
+    let folder = args.evidence.clone().or_else(|| subject.evidence_folder());
+    let evidence = Evidence::look(&report, folder.as_deref())?;
+    print(&report, &subject, &evidence, output);
+    let exit = exit_of(&report, args.require_anchor).worst(evidence.exit());
     Ok(exit.worst(subject.ledger_state.tell(output)))
 }
 
 /// The exit code of a verdict.
 pub(super) fn exit_of(report: &Report, require_anchor: bool) -> Exit {
-    match report.verdict {
-        Verdict::Truncated | Verdict::Forked | Verdict::Corrupt => Exit::Storage,
-        Verdict::Unterminated => Exit::Unconfirmed,
-        Verdict::Intact | Verdict::Live if report.self_consistent_only => Exit::Unconfirmed,
-        Verdict::Intact | Verdict::Live if require_anchor && !report.anchored => Exit::Unconfirmed,
-        Verdict::Intact | Verdict::Live => Exit::Done,
+    match report.exit_code(require_anchor) {
+        0 => Exit::Done,
+        5 => Exit::Unconfirmed,
+        _ => Exit::Storage,
     }
 }
 
+/// What became of the files that the records name as evidence.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Evidence {
+    whole: u64,
+    missing: Vec<Digest>,
+    changed: Vec<Digest>,
+    /// Without a folder nobody looked.
+    not_looked_for: u64,
+}
+
+impl Evidence {
+    pub(super) fn look(report: &Report, folder: Option<&Path>) -> Result<Self, Failure> {
+        let mut found = Self::default();
+        for file in &report.evidence {
+            let Some(folder) = folder else {
+                found.not_looked_for += 1;
+                continue;
+            };
+            let state = examine_evidence(folder, *file)
+                .map_err(|error| unreadable_evidence(folder, file.sha256, &error))?;
+            match state {
+                EvidenceState::Whole => found.whole += 1,
+                EvidenceState::Missing => found.missing.push(file.sha256),
+                EvidenceState::Changed => found.changed.push(file.sha256),
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        match self.missing.is_empty() && self.changed.is_empty() {
+            true => Exit::Done,
+            false => Exit::Storage,
+        }
+    }
+
+    fn tell(&self, output: Output) {
+        if self.whole > 0 {
+            output.line(&format!("  evidence: {} files, whole", self.whole));
+        }
+        if self.not_looked_for > 0 {
+            output.line(&format!(
+                "  evidence: {} files are named and were not looked for; say where they are: \
+                 --evidence DIR",
+                self.not_looked_for
+            ));
+        }
+        for (word, digests) in [("missing", &self.missing), ("changed", &self.changed)] {
+            for digest in digests {
+                output.line(&format!("  evidence {word}: {digest}"));
+            }
+        }
+    }
+}
+
+fn unreadable_evidence(folder: &Path, sha256: Digest, error: &std::io::Error) -> Failure {
+    let path = folder.join(sha256.to_hex());
+    Failure::new(
+        Exit::Storage,
+        format!("the evidence `{}` cannot be read: {error}", path.display()),
+    )
+}
+
 /// Both halves of the verdict, and what a later recovery is bound to.
-pub(super) fn print(report: &Report, subject: &Subject, output: Output) {
+pub(super) fn print(report: &Report, subject: &Subject, evidence: &Evidence, output: Output) {
     if output.is_json() {
         let mut value = serde_json::to_value(report).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
             fields.insert("whole_bytes".to_owned(), report.whole_bytes().into());
+            fields.insert("evidence".to_owned(), serde_json::json!(evidence));
         }
         subject.ledger_state.add_to(&mut value);
         return output.value(&value);
@@ -83,4 +151,5 @@ pub(super) fn print(report: &Report, subject: &Subject, output: Output) {
         "  whole file: {} bytes, sha256 {}",
         report.file_bytes, report.file_sha256
     ));
+    evidence.tell(output);
 }
