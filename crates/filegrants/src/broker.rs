@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{CreateMode, RelativePath};
-use worker::limits::{FILE_BYTES_MAX, INPUTS_BYTES_MAX, INPUTS_MAX};
+use worker::limits::{CAPACITY_STAGING_MIB_DEFAULT, FILE_BYTES_MAX, INPUTS_BYTES_MAX, INPUTS_MAX};
 use worker::{CreateGrant, Filesystem, ReadGrant};
 
 use crate::candidate::{self, CandidateName, SweepError, Swept};
 use crate::ceiling::{Access, Ceilings, reserved_component};
 use crate::held::{Anchors, HeldCeiling, OpenError};
-use crate::limits::OUTPUTS_MAX;
+use crate::limits::{OUTPUTS_MAX, STAGED_ENTRY_BYTES};
 use crate::output::{OutputPlace, OutputTarget};
+use crate::pool::{StagingCharge, StagingPool};
 use crate::refusal::{FileRefusal, InputFault, OutputFault};
 use crate::snapshot::{Chunk, Input, Staging};
 
@@ -35,6 +36,8 @@ pub struct FileAccessPlan {
     /// Snapshots, read-only and without a name, by their grant's path.
     pub inputs: BTreeMap<RelativePath, File>,
     pub target: Option<OutputTarget>,
+    /// Staging space for all of it, held to the end of the call.
+    pub charge: Option<StagingCharge>,
 }
 
 impl FileAccessPlan {
@@ -59,6 +62,7 @@ impl FileAccessPlan {
 pub struct FileBroker {
     ceilings: Vec<Arc<HeldCeiling>>,
     staging: Staging,
+    pool: StagingPool,
 }
 
 impl FileBroker {
@@ -70,9 +74,23 @@ impl FileBroker {
     pub fn open(project: OwnedFd, staging: &Path, ceilings: Ceilings) -> Result<Self, OpenError> {
         let anchors = Anchors::hold(project)?;
         let staging = Staging::open_ambient(staging)?;
+        let pool = staging.pool(CAPACITY_STAGING_MIB_DEFAULT << 20)?;
         let hold = |ceiling| HeldCeiling::open(ceiling, &anchors).map(Arc::new);
         let ceilings = ceilings.0.into_iter().map(hold).collect::<Result<_, _>>()?;
-        Ok(Self { ceilings, staging })
+        Ok(Self {
+            ceilings,
+            staging,
+            pool,
+        })
+    }
+
+    /// The same with another bound of the staging space that all of the user's calls share.
+    ///
+    /// # Errors
+    /// [`OpenError`] where the folder's handle cannot be copied.
+    pub fn with_staging_bytes_max(mut self, bytes_max: u64) -> Result<Self, OpenError> {
+        self.pool = self.staging.pool(bytes_max)?;
+        Ok(self)
     }
 
     /// Takes the snapshots of `request` and holds its output's place. Creates nothing that a
@@ -89,6 +107,8 @@ impl FileBroker {
         let outputs = self.open_outputs(request)?;
         let mut plan = FileAccessPlan::default();
         plan.filesystem.max_file_bytes = request.max_file_bytes;
+        let wanted = staged_bytes(request, inputs.iter().map(|(_, _, input)| input.bytes));
+        plan.charge = Some(self.pool.reserve(wanted).map_err(FileRefusal::Staging)?);
         let mut chunk = Chunk::new();
         for (key, path, input) in inputs {
             let snapshot = input
@@ -208,6 +228,16 @@ impl FileBroker {
             },
         }
     }
+}
+
+/// What a call is charged: its inputs, the largest output, and each file's entry.
+fn staged_bytes(request: &FileRequest, inputs: impl Iterator<Item = u64>) -> u64 {
+    let outputs = request.creates.len() as u64;
+    let entries = request.reads.len() as u64 + outputs;
+    let output_bytes = outputs.saturating_mul(request.max_file_bytes);
+    inputs
+        .fold(output_bytes, u64::saturating_add)
+        .saturating_add(entries.saturating_mul(STAGED_ENTRY_BYTES))
 }
 
 fn input_refusal(path: &RelativePath) -> impl FnOnce(InputFault) -> FileRefusal {

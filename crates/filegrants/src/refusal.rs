@@ -7,6 +7,7 @@ use model::RelativePath;
 
 use crate::beneath::Obstacle;
 use crate::candidate::FolderFault;
+use crate::pool::PoolRefusal;
 
 /// A no to one call's files. No worker has started and nothing is left of it.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub enum FileRefusal {
         path: RelativePath,
         name: String,
     },
+    /// No room for the private copies.
+    Staging(PoolRefusal),
     Input {
         path: RelativePath,
         fault: InputFault,
@@ -100,6 +103,21 @@ pub enum OutputFault {
     },
 }
 
+impl FileRefusal {
+    /// Whether room ran out: the same call can succeed when others have ended.
+    #[must_use]
+    pub const fn is_capacity(&self) -> bool {
+        matches!(
+            self,
+            Self::Staging(_)
+                | Self::Input {
+                    fault: InputFault::StagingFull,
+                    ..
+                }
+        )
+    }
+}
+
 impl fmt::Display for FileRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -146,6 +164,7 @@ impl fmt::Display for FileRefusal {
                 "`{path}` has the component `{name}`, a reserved name that no call may use; \
                  keep the file elsewhere"
             ),
+            Self::Staging(refusal) => refusal.fmt(f),
             Self::Input { path, fault } => write!(f, "input `{path}`: {fault}"),
             Self::Output { path, fault } => write!(f, "output `{path}`: {fault}"),
         }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::beneath::{self, BELOW, FOLDER, Identity, NAME_ONLY, Obstacle, READ};
 use crate::held::{HeldCeiling, OpenError, StagingFault};
 use crate::limits::CHUNK_BYTES_MAX;
+use crate::pool::StagingPool;
 use crate::refusal::InputFault;
 
 /// Snapshots have no write bits, whoever looks.
@@ -56,6 +57,19 @@ impl Staging {
             return Err(fail(StagingFault::NotPrivate { mode }));
         }
         Ok(Self { folder })
+    }
+
+    pub(crate) fn into_folder(self) -> OwnedFd {
+        self.folder
+    }
+
+    /// The folder as a bounded space.
+    pub(crate) fn pool(&self, bytes_max: u64) -> Result<StagingPool, OpenError> {
+        let folder = self.folder.try_clone().map_err(|source| OpenError::Io {
+            step: "hold the staging folder",
+            source,
+        })?;
+        Ok(StagingPool::new(folder, bytes_max))
     }
 
     /// A new file without a name: a handle to fill it, and one that can only read.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use filegrants::OutputTarget;
+use filegrants::{OutputTarget, StagingCharge};
 use journal::{CallDispatching, CallJournal, Journal, JournalError, PolicyNote, RunStarted, Stage};
 use model::{CallId, Canonical, Digest, ToolName};
 use worker::{Descriptor, LowerError, Running, StartError, WorkerHoldings, lower};
@@ -344,6 +344,7 @@ impl RecordedCall {
                 identity,
                 descriptor: work.descriptor,
                 target: work.target,
+                charge: work.charge,
                 time_limit: work.time_limit,
                 journal: self.journal,
                 running,
@@ -417,6 +418,7 @@ pub struct DispatchedCall {
     pub(crate) identity: CallIdentity,
     pub(crate) descriptor: Descriptor,
     pub(crate) target: Option<OutputTarget>,
+    pub(crate) charge: Option<StagingCharge>,
     time_limit: Option<Duration>,
     pub(crate) journal: CallJournal,
     pub(crate) running: Box<dyn Running>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use filegrants::OutputTarget;
+use filegrants::{OutputTarget, StagingCharge};
 use journal::Stage;
 use model::json::CanonicalError;
 use model::limits::{CALL_BYTES_MAX, JSON_DEPTH_MAX};
@@ -196,6 +196,8 @@ pub struct PreparedWork {
     pub holdings: WorkerHoldings,
     /// Where the worker's new file goes.
     pub target: Option<OutputTarget>,
+    /// Staging space of its files.
+    pub charge: Option<StagingCharge>,
     pub needs_approval: bool,
     /// `None` for a launch, which lives as long as its run.
     pub time_limit: Option<Duration>,

@@ -67,6 +67,10 @@ impl DispatchedCall {
         if let Some(target) = self.target {
             settled.publish(target, ended.output);
         }
+        // Private copies may be there as long as the worker may.
+        if let Some(charge) = self.charge.filter(|_| settled.worker.is_none()) {
+            charge.keep();
+        }
         settled
     }
 }

@@ -88,6 +88,15 @@ pub const BASE_URL_BYTES_MAX: usize = 2048;
 /// Most providers, and most anchors, of one user.
 pub const USER_ENTRIES_MAX: usize = 64;
 
+/// Most container workers that a user may allow at a time.
+pub const CAPACITY_WORKERS_MAX: u64 = 256;
+/// Most CPU share of all of them, in thousandths of one CPU.
+pub const CAPACITY_CPU_MILLI_MAX: u64 = CAPACITY_WORKERS_MAX * CPU_MILLI_MAX;
+/// Most memory of all of them, in MiB.
+pub const CAPACITY_MEMORY_MIB_MAX: u64 = CAPACITY_WORKERS_MAX * MEMORY_MIB_MAX;
+/// Most staging space, in MiB.
+pub const CAPACITY_STAGING_MIB_MAX: u64 = 1 << 20;
+
 /// How long a held call waits for a person, in seconds.
 pub const APPROVAL_SECONDS_DEFAULT: u64 = 300;
 pub const APPROVAL_SECONDS_MAX: u64 = 86_400;
@@ -107,6 +116,10 @@ const _: () = assert!(CONTROL_FILES_MAX * 8192 <= 8 << 20);
 const _: () = assert!(TOTAL_OUTPUT_TOKENS_MAX < 1 << 53);
 const _: () = assert!(MEMORY_MIB_MIN <= MEMORY_MIB_DEFAULT && MEMORY_MIB_DEFAULT <= MEMORY_MIB_MAX);
 const _: () = assert!(CPU_MILLI_MIN <= CPU_MILLI_DEFAULT && CPU_MILLI_DEFAULT <= CPU_MILLI_MAX);
+const _: () = assert!(worker::limits::CAPACITY_WORKERS_DEFAULT <= CAPACITY_WORKERS_MAX);
+const _: () = assert!(worker::limits::CAPACITY_CPU_MILLI_DEFAULT <= CAPACITY_CPU_MILLI_MAX);
+const _: () = assert!(worker::limits::CAPACITY_MEMORY_MIB_DEFAULT <= CAPACITY_MEMORY_MIB_MAX);
+const _: () = assert!(worker::limits::CAPACITY_STAGING_MIB_DEFAULT <= CAPACITY_STAGING_MIB_MAX);
 const _: () = assert!(PIDS_MIN <= PIDS_DEFAULT && PIDS_DEFAULT <= PIDS_MAX);
 const _: () = assert!(TIME_MS_DEFAULT <= EXECUTION_SECONDS_MAX * 1000);
 const _: () = assert!(STREAM_BYTES_DEFAULT <= STREAM_BYTES_MAX);

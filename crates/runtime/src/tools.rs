@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use filegrants::{FileBroker, FileRequest};
+use filegrants::{FileBroker, FileRefusal, FileRequest};
 use governance::{
     ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
     ResultReader, ResultRefused, ResultTerms, ToolDefinition,
@@ -149,7 +149,9 @@ impl ToolExecutor {
         };
         let plan = match self.files.plan(&file_request(contract, &bound)) {
             Ok(plan) => plan,
-            Err(refusal) => return Err(call.refuse(RefusalKind::Invalid, &refusal.to_string())),
+            Err(refusal) => {
+                return Err(call.refuse(file_refusal_kind(&refusal), &refusal.to_string()));
+            }
         };
         let notes = notes(&bound);
         let descriptor = CommandDescriptor {
@@ -183,6 +185,7 @@ impl ToolExecutor {
                 ..WorkerHoldings::default()
             },
             target: plan.target,
+            charge: plan.charge,
             notes,
             result: result_terms(contract),
         })
@@ -210,6 +213,7 @@ impl ToolExecutor {
                 shown: plan.shown,
             },
             target: None,
+            charge: None,
             notes: BTreeMap::new(),
             result: ResultTerms::default(),
         })
@@ -282,6 +286,14 @@ fn unserved(contract: &Contract) -> Option<&'static str> {
     contract
         .evidence()
         .map(|_| "`[tool.evidence]` is not served in this version")
+}
+
+fn file_refusal_kind(refusal: &FileRefusal) -> RefusalKind {
+    if refusal.is_capacity() {
+        RefusalKind::Capacity
+    } else {
+        RefusalKind::Invalid
+    }
 }
 
 /// Why a worker's limits are not good enough to start it.

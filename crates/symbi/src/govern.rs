@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use filegrants::{Ceilings, FileBroker};
 use journal::{ProjectKey, RunFiles};
 use model::{Digest, RunId, ToolName};
-use project::{Config, ProjectState, SandboxSettings, Volume, VolumeAccess};
+use project::{Config, ProjectState, SandboxSettings, UserConfig, Volume, VolumeAccess};
 use sandbox::{NamespaceConfig, NamespaceTier};
 use symbi_runtime::tools::{BoundarySettings, ToolExecutor};
 use toolclad::ContractSet;
@@ -113,7 +113,10 @@ pub(crate) fn file_broker(
             Failure::new(Exit::Storage, format!("the project's folder: {error}"))
         })?;
     let staging = staging(open)?;
-    FileBroker::open(folder, &staging, ceilings).map_err(|error| usage(&error))
+    let user = UserConfig::load(&open.dirs).map_err(|error| usage(&error))?;
+    FileBroker::open(folder, &staging, ceilings)
+        .and_then(|broker| broker.with_staging_bytes_max(user.capacity.staging_mib << 20))
+        .map_err(|error| usage(&error))
 }
 
 fn volume_text(volume: &Volume) -> String {

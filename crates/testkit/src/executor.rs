@@ -127,6 +127,7 @@ impl InProcessExecutor {
                 ..WorkerHoldings::default()
             },
             target: None,
+            charge: None,
             needs_approval: false,
             time_limit: None,
             notes: BTreeMap::new(),
@@ -142,6 +143,7 @@ impl InProcessExecutor {
             filesystem,
             inputs,
             target,
+            charge,
         } = self.plan_files(call)?;
         let descriptor = if call.tool() == ECHO {
             let value = Canonical::of(call.arguments()).map_err(|error| error.to_string())?;
@@ -161,6 +163,7 @@ impl InProcessExecutor {
                 ..WorkerHoldings::default()
             },
             target,
+            charge,
             needs_approval: call.tool() == GUARDED,
             time_limit: Some(self.time_limit),
             notes: BTreeMap::new(),

@@ -23,5 +23,14 @@ pub const TIME_MS_DEFAULT: u64 = 30_000;
 /// Default bound of each of stdout and stderr.
 pub const STREAM_BYTES_DEFAULT: u64 = 8 << 20;
 
+/// Default of container workers that all processes of one user may have at a time.
+pub const CAPACITY_WORKERS_DEFAULT: u64 = 8;
+/// Default CPU share of all these workers together, in thousandths of one CPU.
+pub const CAPACITY_CPU_MILLI_DEFAULT: u64 = 8_000;
+/// Default memory of all these workers together.
+pub const CAPACITY_MEMORY_MIB_DEFAULT: u64 = 8_192;
+/// Default space of all private copies of files that live calls of one user hold.
+pub const CAPACITY_STAGING_MIB_DEFAULT: u64 = 1_024;
+
 const _: () = assert!(FILE_BYTES_DEFAULT <= FILE_BYTES_MAX && FILE_BYTES_MAX <= INPUTS_BYTES_MAX);
 const _: () = assert!(FILE_BYTES_MAX <= SCRATCH_FILE_BYTES_DEFAULT);

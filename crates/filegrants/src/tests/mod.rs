@@ -5,6 +5,7 @@ mod grants;
 mod kills;
 mod mounts;
 mod outputs;
+mod pool;
 mod publication;
 mod races;
 mod recovery;

@@ -41,6 +41,7 @@ fn work(descriptor: Descriptor) -> PreparedWork {
         descriptor,
         holdings: WorkerHoldings::default(),
         target: None,
+        charge: None,
         needs_approval: false,
         time_limit: None,
         notes: BTreeMap::new(),

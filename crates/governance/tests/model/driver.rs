@@ -135,6 +135,7 @@ impl ActionExecutor for Watched {
             },
             holdings: WorkerHoldings::default(),
             target: None,
+            charge: None,
             needs_approval: true,
             time_limit: None,
             notes: BTreeMap::new(),

@@ -3,6 +3,7 @@
 //! A value of these types has passed its check: only [`Config::parse`] makes one.
 
 mod agents;
+mod capacity;
 mod host_path;
 mod inference;
 mod sandbox;
@@ -14,6 +15,7 @@ use std::fmt;
 use model::{AgentName, SourceErrors};
 
 pub use agents::{AgentExecutor, AgentSettings};
+pub use capacity::CapacitySettings;
 pub use host_path::HostPath;
 pub use inference::InferenceSettings;
 pub use sandbox::{

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use model::{Redacted, SourceErrors};
 
 use super::agents::{is_variable, words};
+use super::capacity::CapacitySettings;
 use super::inference::is_name;
 use crate::dirs::UserDirs;
 use crate::folder::{Folder, FolderError};
@@ -29,6 +30,7 @@ const USER_CONFIG_FILE: &str = "config.toml";
 pub struct UserConfig {
     pub providers: BTreeMap<String, Provider>,
     pub anchors: BTreeMap<String, Anchor>,
+    pub capacity: CapacitySettings,
 }
 
 /// A model provider, and the only credential that may go there.
@@ -129,6 +131,10 @@ impl UserConfig {
         let config = Self {
             providers: named(&root, "providers", read_provider),
             anchors: named(&root, "anchors", read_anchor),
+            capacity: root
+                .table("capacity")
+                .map(CapacitySettings::read)
+                .unwrap_or_default(),
         };
         root.finish();
         source.finish()?;

@@ -76,6 +76,22 @@ async fn an_existing_output_or_a_missing_parent_is_refused_with_its_path() {
 }
 
 #[tokio::test]
+async fn a_full_staging_pool_refuses_the_call_starts_nothing_and_names_the_holder() {
+    let governed = Setup::default().start_durable();
+    let all = worker::limits::CAPACITY_STAGING_MIB_DEFAULT << 20;
+    let held = governed.project.pool(all).reserve(all).unwrap();
+    let refusal = refused(governed.call("1", "copy_csv", copy("out/b.csv")).await);
+    assert_eq!(refusal.kind, RefusalKind::Capacity, "{refusal}");
+    let holder = filegrants::Holder::this().to_string();
+    assert!(refusal.reason.contains(&holder), "{refusal}");
+    assert_eq!(governed.tier.started(), 0);
+    drop(held);
+    succeeded(governed.call("2", "copy_csv", copy("out/b.csv")).await);
+    assert_eq!(governed.project.staged(), 0);
+    governed.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_competitor_at_the_target_keeps_its_file_and_the_call_fails() {
     let governed = Setup::default().start_durable();
     governed.tier.next_runs(Play::runs_on());

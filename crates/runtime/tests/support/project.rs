@@ -225,6 +225,12 @@ impl Project {
             .count()
     }
 
+    /// The staging pool, with `bytes_max` as its bound.
+    pub fn pool(&self, bytes_max: u64) -> filegrants::StagingPool {
+        let staging = self.folder.path().join("staging");
+        filegrants::StagingPool::open_ambient(&staging, bytes_max).unwrap()
+    }
+
     /// Candidates that are on disk now.
     pub fn candidates(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.file("out/.symbi-candidates")) else {
