@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod cgroup;
+pub mod engine;
 mod filters;
 mod host;
 mod launch;
+pub mod lease;
 pub mod limits;
 mod locate;
 pub mod programs;

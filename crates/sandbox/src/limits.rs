@@ -34,6 +34,30 @@ pub const GROUP_REMOVALS_MAX: u32 = 1000;
 pub const CPU_PERIOD_MICROS: u64 = 100_000;
 /// Least CPU quota that the kernel takes, in microseconds.
 pub const CPU_QUOTA_MICROS_MIN: u64 = 1000;
+/// Bytes of a lease's random id.
+pub const LEASE_ID_BYTES: usize = 16;
+/// Characters of a lease's id.
+pub const LEASE_ID_CHARS: usize = 2 * LEASE_ID_BYTES;
+/// Longest wait for the container engine to answer a question.
+pub const ENGINE_ASK_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the container engine to create a container.
+pub const ENGINE_CREATE_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the container engine to start a container.
+pub const ENGINE_START_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the container engine to kill a container.
+pub const ENGINE_KILL_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the container engine to remove a container.
+pub const ENGINE_REMOVE_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the container engine to import an image.
+pub const ENGINE_IMPORT_MAX: Duration = Duration::from_secs(600);
+/// Bytes of an engine's answer.
+pub const ENGINE_ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the head of an engine's answer.
+pub const ENGINE_HEAD_BYTES_MAX: usize = 16 << 10;
+/// Header lines of an engine's answer.
+pub const ENGINE_HEADERS_MAX: usize = 64;
+/// Characters of an engine's message that are told.
+pub const ENGINE_MESSAGE_CHARS_MAX: usize = 600;
 
 const _: () = assert!(
     ID_FIRST_DEFAULT

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod executor;
+pub mod lease;
 pub mod provider;
 pub mod tier;

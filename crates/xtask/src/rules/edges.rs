@@ -106,12 +106,13 @@ const ROWS: &[Row] = &[
             "inference",
             "journal",
             "model",
+            "sandbox",
             "worker",
         ],
     },
     Row {
         name: "xtask",
-        uses: &[],
+        uses: &["sandbox"],
     },
 ];
 
