@@ -39,6 +39,9 @@ def connect(path):
             os.chdir(os.path.dirname(path) or ".")
             address = os.path.join(".", os.path.basename(path))
         channel.connect(address)
+    except ConnectionRefusedError:
+        raise Ended("the run takes no more connections: it has ended, or those of the whole run are"
+                    " used up (keep one open instead of making new ones)")
     except OSError as error:
         raise Ended("cannot connect to {}: {}".format(ascii(path), error.strerror or error))
     channel.setblocking(False)

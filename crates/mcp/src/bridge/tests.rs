@@ -313,6 +313,18 @@ fn a_socket_path_is_reached_at_the_length_of_an_address_and_one_past_it() {
 }
 
 #[test]
+fn a_socket_that_nobody_listens_on_is_one_line_that_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("closed.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    let output = command(folder.path(), &socket).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("takes no more connections"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
 fn a_socket_that_is_not_there_is_one_line_and_exit_1() {
     let folder = tempfile::tempdir().unwrap();
     for socket in [

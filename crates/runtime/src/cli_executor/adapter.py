@@ -111,7 +111,8 @@ class Adapter(http.server.BaseHTTPRequestHandler):
         try:
             connection, answer = self.ask(body)
         except Exception:
-            return self.refuse(400, "the run's inference channel is closed")
+            return self.refuse(400, "the run's inference channel is closed: the run has ended, or"
+                                    " its connections are used up")
         whole = False
         try:
             self.send_response(answer.status)

@@ -16,17 +16,21 @@ pub(crate) enum Accepted {
 
 /// The channel's listeners.
 pub(crate) struct Listeners {
-    broker: UnixListener,
-    inference: Option<UnixListener>,
+    /// Closed with the last connection of the run: whoever still tries is refused at once.
+    sockets: Option<Sockets>,
     live: Arc<Semaphore>,
     left: usize,
+}
+
+struct Sockets {
+    broker: UnixListener,
+    inference: Option<UnixListener>,
 }
 
 impl Listeners {
     pub(crate) fn new(broker: UnixListener, inference: Option<UnixListener>) -> Self {
         Self {
-            broker,
-            inference,
+            sockets: Some(Sockets { broker, inference }),
             live: Arc::new(Semaphore::new(CONNECTIONS_LIVE_MAX)),
             left: CONNECTIONS_TOTAL_MAX,
         }
@@ -35,35 +39,38 @@ impl Listeners {
     /// The next connection. Waits for a free place first, so that one too many is not accepted
     /// at all. `None` once the run's connections are used up. Dropping the future loses nothing.
     pub(crate) async fn accept(&mut self) -> Option<Accepted> {
-        let left = self.left.checked_sub(1)?;
+        let sockets = self.sockets.as_ref()?;
         let accepted = loop {
-            match self.accept_one().await? {
+            let place = Arc::clone(&self.live).acquire_owned().await.ok()?;
+            match sockets.accept(place).await {
                 Ok(accepted) => break accepted,
                 // The host is out of descriptors or memory: what is open may end soon.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         };
-        self.left = left;
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.sockets = None;
+        }
         Some(accepted)
     }
+}
 
-    /// `None` where there is no more place for ever.
-    async fn accept_one(&self) -> Option<io::Result<Accepted>> {
-        let place = Arc::clone(&self.live).acquire_owned().await.ok()?;
+impl Sockets {
+    async fn accept(&self, place: OwnedSemaphorePermit) -> io::Result<Accepted> {
         let inference = async {
             match &self.inference {
                 Some(listener) => listener.accept().await,
                 None => std::future::pending().await,
             }
         };
-        let accepted = tokio::select! {
+        tokio::select! {
             accepted = self.broker.accept() => {
                 accepted.map(|(stream, _)| Accepted::Broker(stream, place))
             }
             accepted = inference => {
                 accepted.map(|(stream, _)| Accepted::Inference(stream, place))
             }
-        };
-        Some(accepted)
+        }
     }
 }

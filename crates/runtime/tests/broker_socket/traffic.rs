@@ -8,6 +8,7 @@ use serde_json::json;
 use symbi_runtime::cli_executor::limits::{
     CONNECTIONS_LIVE_MAX, CONNECTIONS_TOTAL_MAX, FRAME_READ_MAX, WRITE_MAX,
 };
+use tokio::net::UnixStream;
 
 use crate::support::wire::{WireClient, envelope, serve};
 use crate::support::{Setup, until};
@@ -72,10 +73,11 @@ async fn one_live_connection_too_many_is_not_accepted_until_another_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_connections_of_a_run_are_accepted_and_one_more_never_is() {
+async fn all_connections_of_a_run_are_accepted_and_one_more_is_refused_at_once() {
     let governed = Setup::default().start();
     let broker = serve(&governed);
-    for _ in 0..CONNECTIONS_TOTAL_MAX {
+    let mut kept = WireClient::ready(broker.channel()).await;
+    for _ in 1..CONNECTIONS_TOTAL_MAX {
         assert!(
             WireClient::connect(broker.channel())
                 .await
@@ -83,9 +85,42 @@ async fn all_connections_of_a_run_are_accepted_and_one_more_never_is() {
                 .await
         );
     }
-    let mut more = WireClient::connect(broker.channel()).await;
-    more.request(1, "ping", json!({})).await;
-    assert!(more.is_silent().await);
+    let socket = broker.channel().join("broker.sock");
+    until("the closed door", || {
+        std::os::unix::net::UnixStream::connect(&socket).is_err()
+    })
+    .await;
+    let refused = UnixStream::connect(&socket).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let mut bridge = std::process::Command::new("python3");
+    bridge.arg(broker.channel().join("bridge.py")).arg(&socket);
+    let output = bridge.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("takes no more connections"), "{said}");
+    assert!(kept.is_served().await, "what is open goes on");
+    broker.close().await.unwrap();
+    assert_eq!(governed.terminal()["completed"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_place_when_the_last_connection_is_accepted_is_let_go() {
+    let governed = Setup::default().start();
+    let broker = serve(&governed);
+    for _ in CONNECTIONS_LIVE_MAX + 1..CONNECTIONS_TOTAL_MAX {
+        let mut client = WireClient::connect(broker.channel()).await;
+        assert!(client.is_served().await);
+    }
+    let mut live = Vec::new();
+    for _ in 0..CONNECTIONS_LIVE_MAX {
+        live.push(WireClient::ready(broker.channel()).await);
+    }
+    let mut last = WireClient::connect(broker.channel()).await;
+    let mut over = WireClient::connect(broker.channel()).await;
+    assert!(over.is_silent().await);
+    drop(live.pop());
+    assert!(last.is_served().await);
+    assert!(over.ended().await);
     broker.close().await.unwrap();
 }
 

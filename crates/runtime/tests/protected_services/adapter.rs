@@ -1,13 +1,18 @@
 //! The packaged adapter, started for real, between an HTTP client and the channel.
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::json;
+use symbi_runtime::cli_executor::limits::{CONNECTIONS_LIVE_MAX, CONNECTIONS_TOTAL_MAX};
 use testkit::provider::{ScriptedProvider, Turn};
+use tokio::net::UnixStream;
 
 use crate::support::PATIENCE;
-use crate::support::provider::{KEY, Protected, ask, ask_stream, terms};
+use crate::support::provider::{Http, KEY, Protected, ask, ask_stream, terms};
+use crate::support::wire::WireClient;
 
 const ENOUGH: usize = 300;
 
@@ -149,4 +154,37 @@ fn ambient_proxy_variables_are_ignored() {
         output.status.success() && said.contains("1 passed"),
         "{said}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_connections_of_both_sockets_count_together() {
+    let protected = Protected::start(Vec::new());
+    let channel = protected.broker.channel().to_owned();
+    let (mut agents, mut models) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS_LIVE_MAX / 2 {
+        agents.push(WireClient::ready(&channel).await);
+        let mut model = Http::connect(&channel).await;
+        assert!(model.send("HEAD", "/", &[], "").await.is_some());
+        models.push(model);
+    }
+    let mut over = WireClient::connect(&channel).await;
+    over.request(1, "ping", json!({})).await;
+    assert!(over.is_silent().await);
+    models.pop();
+    assert!(over.receive().await["result"].is_object());
+    drop((agents, models, over));
+    // So far one more than may live at once was accepted.
+    for number in CONNECTIONS_LIVE_MAX + 1..CONNECTIONS_TOTAL_MAX {
+        if number % 2 == 0 {
+            assert!(WireClient::connect(&channel).await.is_served().await);
+        } else {
+            let mut model = Http::connect(&channel).await;
+            assert!(model.send("HEAD", "/", &[], "").await.is_some());
+        }
+    }
+    for name in ["broker.sock", "inference.sock"] {
+        let refused = UnixStream::connect(channel.join(name)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{name}");
+    }
+    protected.close().await;
 }
