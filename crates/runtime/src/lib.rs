@@ -26,9 +26,9 @@ pub mod reasoning {
     /// The session that an untrusted client's calls go through.
     pub mod governed_session {
         pub use crate::session::{
-            Answer, Approvals, DecideError, GovernedToolSession, HeldCall, HeldCalls, LaunchEnd,
-            LaunchedAgent, PendingCall, RegisterError, RunRegister, SessionParts,
-            SessionStartError, Withdrawal,
+            Answer, Approvals, CallHandle, CallPhase, DecideError, GovernedToolSession, HeldCall,
+            HeldCalls, LaunchEnd, LaunchedAgent, PendingCall, RegisterError, RunRegister,
+            SessionParts, SessionStartError,
         };
         pub use governance::{BrokerToolCall, EndCause, RecordedOutcome, Refusal};
     }

@@ -12,6 +12,8 @@ mod client;
 mod contained;
 #[path = "broker_socket/lives.rs"]
 mod lives;
+#[path = "broker_socket/progress.rs"]
+mod progress;
 #[path = "broker_socket/protocol.rs"]
 mod protocol;
 #[path = "broker_socket/traffic.rs"]

@@ -72,7 +72,7 @@ pub(crate) fn launch_plan(
             lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
             human_approval: settings.human_approval,
             inference: facts.inference.map(Inference::terms),
-            boundary: agent_boundary(&boundary, settings, lifetime),
+            boundary: agent_boundary(&boundary, settings, lifetime)?,
         },
         channel: channel.to_owned(),
         shown: host,
@@ -243,13 +243,14 @@ fn environment(facts: &LaunchFacts<'_>) -> Result<BTreeMap<String, String>, Fail
     Ok(environment)
 }
 
+/// The profile of the agent's worker: the operator's isolation with the agent's own bounds.
 fn agent_boundary(
     boundary: &BoundarySettings,
     settings: &AgentSettings,
     lifetime: Duration,
-) -> CommandBoundary {
+) -> Result<CommandBoundary, Failure> {
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
-    CommandBoundary {
+    let operator = CommandBoundary {
         tier: TierKind::Namespace,
         root: boundary.root.clone(),
         network: Network::None,
@@ -264,5 +265,6 @@ fn agent_boundary(
             lifetime_ms,
         ]),
         filesystem: Filesystem::default(),
-    }
+    };
+    McpToolBroker::child_boundary(&operator).map_err(|error| Failure::of(Exit::Isolation, &error))
 }

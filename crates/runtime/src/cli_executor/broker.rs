@@ -23,6 +23,7 @@ use crate::cli_executor::completion::WindUp;
 use crate::cli_executor::connection::{self, Desk};
 use crate::cli_executor::inference::{ProtectedInference, Proxy};
 use crate::cli_executor::listener::{Accepted, Listeners};
+use crate::cli_executor::progress::Allowance;
 use crate::session::GovernedToolSession;
 
 /// Name under which the agent's client knows the broker.
@@ -206,6 +207,7 @@ fn desk(session: &GovernedToolSession, run: RunId) -> Desk {
         },
         tools: advertised,
         traffic: Arc::new(AtomicU64::new(0)),
+        progress: Allowance::default(),
         run,
     }
 }

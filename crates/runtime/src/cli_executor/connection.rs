@@ -10,11 +10,12 @@ use mcp::{Connection, EndReason, IncomingCall, Output, ServerInfo, Ticket, Tool,
 use model::RunId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::cli_executor::limits::{FRAME_READ_MAX, WRITE_MAX};
+use crate::cli_executor::progress::{Allowance, Followed};
 use crate::envelope::Envelope;
-use crate::session::{Answer, GovernedToolSession, Withdrawal};
+use crate::session::{Answer, CallHandle, CallPhase, GovernedToolSession};
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -26,6 +27,7 @@ pub(crate) struct Desk {
     pub(crate) tools: Arc<[Tool]>,
     /// MCP bytes of all connections, both ways.
     pub(crate) traffic: Arc<AtomicU64>,
+    pub(crate) progress: Allowance,
     pub(crate) run: RunId,
 }
 
@@ -77,7 +79,8 @@ where
         number,
         machine,
         counted: 0,
-        withdrawals: HashMap::new(),
+        calls: HashMap::new(),
+        followed: Followed::default(),
         finished,
     };
     link.run(reader, writer, answers).await
@@ -89,7 +92,8 @@ struct Link<'a> {
     machine: Connection,
     /// Bytes of this connection that the session's count has.
     counted: u64,
-    withdrawals: HashMap<Ticket, Withdrawal>,
+    calls: HashMap<Ticket, CallHandle>,
+    followed: Followed,
     finished: mpsc::UnboundedSender<Finished>,
 }
 
@@ -114,11 +118,13 @@ impl Link<'_> {
             let mut outputs = Vec::new();
             tokio::select! {
                 Some(done) = answers.recv() => {
-                    self.withdrawals.remove(&done.ticket);
+                    self.calls.remove(&done.ticket);
+                    self.followed.forget(done.ticket);
                     if let Some(frame) = self.machine.answer(done.ticket, &done.result) {
                         outputs.push(Output::Send(frame));
                     }
                 }
+                () = at(self.followed.next_look()) => self.tell_progress(&mut outputs),
                 read = read => match read {
                     Read::Late => return self.disconnect(ConnectionEnd::SlowFrame),
                     Read::Failed => return self.disconnect(ConnectionEnd::Io),
@@ -155,8 +161,8 @@ impl Link<'_> {
 
     /// Withdraws what has not been dispatched, as at any disconnect.
     fn disconnect(&mut self, end: ConnectionEnd) -> ConnectionEnd {
-        for (_, withdrawal) in self.withdrawals.drain() {
-            withdrawal.withdraw();
+        for (_, call) in self.calls.drain() {
+            call.withdraw();
         }
         self.count();
         end
@@ -180,8 +186,8 @@ impl Link<'_> {
                 Step::Go
             }
             Output::Withdraw(ticket) => {
-                if let Some(withdrawal) = self.withdrawals.get(&ticket) {
-                    withdrawal.withdraw();
+                if let Some(call) = self.calls.get(&ticket) {
+                    call.withdraw();
                 }
                 Step::Go
             }
@@ -193,6 +199,7 @@ impl Link<'_> {
     /// connection.
     async fn start(&mut self, call: IncomingCall) {
         let ticket = call.ticket;
+        let wants_progress = call.progress_token.is_some();
         let finished = self.finished.clone();
         let broker_call = BrokerToolCall {
             call_id: call.identity.call_id(self.number).to_string(),
@@ -202,7 +209,10 @@ impl Link<'_> {
         let run = self.desk.run;
         match self.desk.session.submit(broker_call).await {
             Ok(pending) => {
-                self.withdrawals.insert(ticket, pending.withdrawal());
+                self.calls.insert(ticket, pending.handle());
+                if wants_progress {
+                    self.followed.follow(ticket, Instant::now());
+                }
                 tokio::spawn(async move {
                     let result = result(pending.await, run);
                     let _ = finished.send(Finished { ticket, result });
@@ -213,6 +223,23 @@ impl Link<'_> {
                     ticket,
                     result: result(Err(cause), run),
                 });
+            }
+        }
+    }
+
+    /// Tells of the calls that are under way, while the session has traffic for it.
+    fn tell_progress(&mut self, outputs: &mut Vec<Output>) {
+        let phase_of = |ticket| {
+            self.calls
+                .get(&ticket)
+                .map_or(CallPhase::Running, CallHandle::phase)
+        };
+        for (ticket, words) in self.followed.look(Instant::now(), phase_of) {
+            if self.desk.progress.is_spent() {
+                self.followed.forget(ticket);
+            } else if let Some(frame) = self.machine.progress(ticket, &words) {
+                self.desk.progress.spend(frame.len() as u64);
+                outputs.push(Output::Send(frame));
             }
         }
     }
@@ -262,6 +289,14 @@ async fn read_some<R: AsyncRead + Unpin>(
         },
     };
     read.map_or(Read::Failed, Read::Some)
+}
+
+/// Waits for that moment, or for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// When the frame at the end of `bytes` began, if one is unfinished there.

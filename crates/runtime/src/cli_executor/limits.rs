@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mcp::limits::SESSION_TRAFFIC_BYTES_MAX;
+
 /// Connections that live at once, both sockets together.
 pub const CONNECTIONS_LIVE_MAX: usize = 8;
 /// Connections accepted in a run, both sockets together.
@@ -12,6 +14,13 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub const FRAME_READ_MAX: Duration = Duration::from_secs(10);
 /// For writing one answer.
 pub const WRITE_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at a call whose client wants its progress, the first after as long: so often
+/// at most a client is told of one call.
+pub const PROGRESS_LOOK: Duration = Duration::from_secs(1);
+/// How often a client is told that nothing has changed.
+pub const PROGRESS_REPEAT: Duration = Duration::from_secs(10);
+/// Of a session's MCP traffic, what progress may take; then no more is told.
+pub const PROGRESS_BYTES_MAX: u64 = SESSION_TRAFFIC_BYTES_MAX / 8;
 /// For a provider's whole answer.
 pub const PROVIDER_ANSWER_MAX: Duration = Duration::from_secs(600);
 /// For an agent's whole request to its provider.
@@ -23,4 +32,5 @@ pub const PROVIDER_WIND_UP_MAX: Duration = Duration::from_secs(5);
 /// Pieces of a provider's answer that wait for a slow agent.
 pub const RESPONSE_PIECES_MAX: usize = 16;
 
+const _: () = assert!(PROGRESS_LOOK.as_millis() <= PROGRESS_REPEAT.as_millis());
 const _: () = assert!(CONNECTIONS_LIVE_MAX <= CONNECTIONS_TOTAL_MAX);

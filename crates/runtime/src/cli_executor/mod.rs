@@ -9,6 +9,7 @@ mod head_clock;
 mod inference;
 pub mod limits;
 mod listener;
+mod progress;
 mod relay;
 
 pub use boundary::BoundaryRefused;

@@ -163,6 +163,7 @@ impl Attendant {
     ) -> Result<(HeldCall, Decision), HoldError> {
         let until = Instant::now() + timeout;
         let held = self.desk.hold(call, state, timeout, until)?;
+        ticket.set_held(true);
         let ended_early = loop {
             if let Some(cause) = self.last_look() {
                 break Some(Decision::SessionEnds(cause));
@@ -177,6 +178,7 @@ impl Attendant {
             }
             self.wait(None, until.min(self.deadline));
         };
+        ticket.set_held(false);
         // Nothing can be answered after this, and what was answered in time counts.
         let decision = match (ended_early, self.desk.clear()) {
             (Some(early), _) => early,

@@ -14,4 +14,5 @@ pub use desk::{DecideError, HeldCall, HeldCalls};
 pub use dispatcher::{GovernedToolDispatcher, RegisterError, RunRegister};
 pub use handle::GovernedToolSession;
 pub use parts::{Answer, Approvals, LaunchEnd, SessionParts, SessionStartError};
-pub use pending::{LaunchedAgent, PendingCall, Withdrawal};
+pub use pending::{CallHandle, LaunchedAgent, PendingCall};
+pub use ticket::CallPhase;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::session::handle::GovernedToolSession;
 use crate::session::parts::{Answer, LaunchEnd};
 use crate::session::signals::Signals;
-use crate::session::ticket::Ticket;
+use crate::session::ticket::{CallPhase, Ticket};
 
 /// How a session ended, once it has.
 pub(crate) type End = OnceLock<Result<(), EndCause>>;
@@ -79,13 +79,13 @@ impl PendingCall {
 
     /// Takes the call back for its client. False once it is committed: it then runs to its end.
     pub fn withdraw(&self) -> bool {
-        self.withdrawal().withdraw()
+        self.handle().withdraw()
     }
 
-    /// A handle that can take the call back while the future is awaited elsewhere.
+    /// What can be done about the call while the future is awaited elsewhere.
     #[must_use]
-    pub fn withdrawal(&self) -> Withdrawal {
-        Withdrawal {
+    pub fn handle(&self) -> CallHandle {
+        CallHandle {
             ticket: self.owned.ticket(),
             signals: Arc::clone(&self.owned.signals),
         }
@@ -115,14 +115,20 @@ impl Future for PendingCall {
     }
 }
 
-/// Takes one call back.
+/// Takes one call back, and says how far it is.
 #[derive(Debug, Clone)]
-pub struct Withdrawal {
+pub struct CallHandle {
     ticket: Arc<Ticket>,
     signals: Arc<Signals>,
 }
 
-impl Withdrawal {
+impl CallHandle {
+    /// How far the call is.
+    #[must_use]
+    pub fn phase(&self) -> CallPhase {
+        self.ticket.phase()
+    }
+
     /// False once the call is committed: it then runs to its end.
     pub fn withdraw(&self) -> bool {
         let withdrawn = self.ticket.withdraw();

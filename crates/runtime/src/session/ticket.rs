@@ -1,7 +1,7 @@
 //! One call's life as others see it. A single atomic decides the race between a client that
 //! takes its call back and the session that is about to record it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const OPEN: u8 = 0;
 const WITHDRAWN: u8 = 1;
@@ -23,14 +23,28 @@ pub(crate) enum Standing {
     CommittedAbandoned,
 }
 
+/// How far a call is, for whoever waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallPhase {
+    /// It waits for its turn, or is being checked.
+    Queued,
+    /// It waits for a person.
+    Held,
+    /// It is being recorded, or runs.
+    Running,
+}
+
 /// Shared by a call's owner and the session.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket(AtomicU8);
+pub(crate) struct Ticket {
+    standing: AtomicU8,
+    held: AtomicBool,
+}
 
 impl Ticket {
     /// Takes the call back. False once it is committed: then it runs to its end.
     pub(crate) fn withdraw(&self) -> bool {
-        self.0
+        self.standing
             .compare_exchange(OPEN, WITHDRAWN, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
@@ -38,9 +52,9 @@ impl Ticket {
     /// The owner is gone.
     pub(crate) fn abandon(&self) {
         let _ = self
-            .0
+            .standing
             .compare_exchange(OPEN, ABANDONED, Ordering::SeqCst, Ordering::SeqCst);
-        let _ = self.0.compare_exchange(
+        let _ = self.standing.compare_exchange(
             COMMITTED,
             COMMITTED_ABANDONED,
             Ordering::SeqCst,
@@ -50,13 +64,26 @@ impl Ticket {
 
     /// The last look before the pre-effect record. False: it was taken back.
     pub(crate) fn commit(&self) -> bool {
-        self.0
+        self.standing
             .compare_exchange(OPEN, COMMITTED, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
+    /// Whether a person is being asked. It decides nothing.
+    pub(crate) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
+    pub(crate) fn phase(&self) -> CallPhase {
+        match self.standing() {
+            Standing::Committed | Standing::CommittedAbandoned => CallPhase::Running,
+            _ if self.held.load(Ordering::SeqCst) => CallPhase::Held,
+            _ => CallPhase::Queued,
+        }
+    }
+
     pub(crate) fn standing(&self) -> Standing {
-        match self.0.load(Ordering::SeqCst) {
+        match self.standing.load(Ordering::SeqCst) {
             OPEN => Standing::Open,
             WITHDRAWN => Standing::Withdrawn,
             ABANDONED => Standing::Abandoned,
@@ -84,6 +111,19 @@ mod tests {
         assert!(ticket.commit());
         assert!(!ticket.withdraw());
         assert_eq!(ticket.standing(), Standing::Committed);
+    }
+
+    #[test]
+    fn the_phase_goes_from_the_queue_over_a_person_to_the_run() {
+        let ticket = Ticket::default();
+        assert_eq!(ticket.phase(), CallPhase::Queued);
+        ticket.set_held(true);
+        assert_eq!(ticket.phase(), CallPhase::Held);
+        ticket.set_held(false);
+        assert!(ticket.commit());
+        assert_eq!(ticket.phase(), CallPhase::Running);
+        ticket.abandon();
+        assert_eq!(ticket.phase(), CallPhase::Running);
     }
 
     #[test]
