@@ -6,9 +6,10 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use faults::{Point, reach};
 use model::{PublicationId, RunId};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -214,6 +215,7 @@ impl InvocationFolder {
         let aside = format!(".new-{}", PublicationId::new());
         let placed = self.write_aside(&aside, bytes).and_then(|()| {
             before_name()?;
+            reach(Point::InvocationName)?;
             let flags = RenameFlags::NOREPLACE;
             match rustix::fs::renameat_with(&self.handle, &aside, &self.handle, name, flags) {
                 Ok(()) => Ok(true),
@@ -227,6 +229,7 @@ impl InvocationFolder {
         }
         placed
             .and_then(|placed| {
+                reach(Point::InvocationSyncFolder)?;
                 rustix::fs::fsync(&self.handle)?;
                 Ok(placed)
             })
@@ -238,7 +241,8 @@ impl InvocationFolder {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR.union(Mode::WUSR);
         let mut file = File::from(rustix::fs::openat(&self.handle, aside, flags, mode)?);
-        file.write_all(bytes)?;
+        faults::write_all(Point::InvocationWrite, &mut file, bytes)?;
+        reach(Point::InvocationSync)?;
         file.sync_all()
     }
 

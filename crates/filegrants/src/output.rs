@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use faults::{Point, reach};
 use model::RelativePath;
 use rustix::fs::{Access as Right, AtFlags, FileType};
 use worker::ParentIdentity;
 
 use crate::beneath::{self, BELOW, FOLDER, Identity};
-use crate::candidate::CandidateFolder;
+use crate::candidate::{CandidateFolder, FolderFault};
 use crate::ceiling::{Access, CANDIDATES_NAME, Host};
 use crate::held::HeldCeiling;
 use crate::refusal::OutputFault;
@@ -118,13 +119,15 @@ impl OutputPlace {
 
     /// Makes the folder for the candidate, and proves that a rename works there.
     pub(crate) fn prepare(self, limit: u64) -> Result<OutputTarget, OutputFault> {
-        let candidates = CandidateFolder::open_or_make(self.ceiling.root())
+        let candidates = reach(Point::PlaceCandidates)
+            .map_err(FolderFault::Make)
+            .and_then(|()| CandidateFolder::open_or_make(self.ceiling.root()))
             .map_err(OutputFault::CandidateFolder)?;
         if candidates.identity().device != self.parent_identity.device {
             return Err(OutputFault::OtherDevice);
         }
-        candidates
-            .prove_rename()
+        reach(Point::PlaceProve)
+            .and_then(|()| candidates.prove_rename())
             .map_err(OutputFault::RenameUnproven)?;
         Ok(OutputTarget {
             path: self.path,

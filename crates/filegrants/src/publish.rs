@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::os::fd::AsFd;
 
+use faults::{At, Point, reach};
 use journal::{
     CallJournal, CandidateIdentity, CreatedFile, FileIdentity, FilePublicationFinished,
     FilePublicationPrepared, JournalError, Recorded, shortened,
@@ -53,6 +54,22 @@ impl Step {
             Self::RecordEnd => "record the end",
         }
     }
+
+    fn reach(self) -> io::Result<()> {
+        reach(match self {
+            Self::MakeCandidate => Point::CandidateMake,
+            // Each of its writes is a point.
+            Self::CopyBytes => return Ok(()),
+            Self::SyncCandidate => Point::CandidateSync,
+            Self::SyncCandidateFolder => Point::CandidateSyncFolder,
+            Self::CheckNames => Point::PublishCheckNames,
+            Self::RecordIntent => Point::PublishRecordIntent,
+            Self::Rename => Point::PublishRename,
+            Self::SyncFolders => Point::PublishSyncFolders,
+            Self::CompareDestination => Point::PublishCompare,
+            Self::RecordEnd => Point::PublishRecordEnd,
+        })
+    }
 }
 
 /// Called before each step; a test fails, interferes or dies there.
@@ -75,7 +92,7 @@ impl OutputTarget {
         call: Digest,
         journal: &mut CallJournal,
     ) -> Result<CreatedFile, PublishFailure> {
-        self.publish_with(output, bytes, call, journal, &mut |_| Ok(()))
+        self.publish_with(output, bytes, call, journal, &mut Step::reach)
     }
 
     pub(crate) fn publish_with(
@@ -189,7 +206,11 @@ impl<'a> Publication<'a> {
             .create(name)
             .map_err(self.io_refused(Step::MakeCandidate.as_str()))?;
         self.at(Step::CopyBytes)?;
-        let copied = Chunk::new().copy(output, &mut candidate.file, bytes);
+        let mut to = At {
+            point: Point::CandidateWrite,
+            writer: &mut candidate.file,
+        };
+        let copied = Chunk::new().copy(output, &mut to, bytes);
         let (found, sha256) = copied.map_err(|error| match error {
             CopyError::Longer => self.refused(PublicationRefusal::OutputChanged),
             CopyError::Read(error) => self.io_refused("read the worker's output")(error),

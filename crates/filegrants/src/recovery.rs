@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
+use faults::{Point, reach};
 use journal::{PublicKey, RunSigner};
 use model::{Digest, PublicationId, RunId};
 use rustix::io::Errno;
@@ -40,6 +41,19 @@ pub(crate) enum RecoveryStep {
     WriteReceipt,
     PlaceReceipt,
     End,
+}
+
+impl RecoveryStep {
+    fn reach(self) -> io::Result<()> {
+        reach(match self {
+            Self::Rename => Point::RecoverRename,
+            Self::SyncFolders => Point::RecoverSyncFolders,
+            Self::CompareDestination => Point::RecoverCompare,
+            Self::WriteReceipt => Point::RecoverWriteReceipt,
+            Self::PlaceReceipt => Point::RecoverPlaceReceipt,
+            Self::End => Point::RecoverEnd,
+        })
+    }
 }
 
 /// Called before each step; a test fails, interferes or dies there.
@@ -223,7 +237,7 @@ impl FileBroker {
             reviewed,
             keys,
         };
-        self.recover_with(&request, &mut |_| Ok(()))
+        self.recover_with(&request, &mut RecoveryStep::reach)
     }
 
     pub(crate) fn recover_with(

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
+use faults::{At, Point, reach};
 use model::{Digest, Hasher};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -146,10 +147,14 @@ impl Input {
         staging: &Staging,
         chunk: &mut Chunk,
     ) -> Result<Snapshot, InputFault> {
-        let (mut writer, reader) = staging
-            .nameless_file()
-            .map_err(|errno| staging_fault(errno.into()))?;
-        let copied = chunk.copy(&mut self.file, &mut writer, self.bytes);
+        let (mut writer, reader) = reach(Point::SnapshotOpen)
+            .and_then(|()| Ok(staging.nameless_file()?))
+            .map_err(staging_fault)?;
+        let mut to = At {
+            point: Point::SnapshotWrite,
+            writer: &mut writer,
+        };
+        let copied = chunk.copy(&mut self.file, &mut to, self.bytes);
         let (copied, sha256) = copied.map_err(|error| match error {
             CopyError::Longer => InputFault::Changed,
             CopyError::Read(source) => InputFault::Io {

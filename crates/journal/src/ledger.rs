@@ -6,10 +6,11 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use faults::{Point, reach};
 use model::{Canonical, Digest, RunId};
 use rustix::fs::FlockOperation;
 
@@ -421,11 +422,12 @@ fn store(mut file: &File, end: &End, lines: &[u8]) -> io::Result<()> {
     if end.torn.is_some() {
         file.set_len(end.at)?;
     }
-    let written = file.write(lines)?;
+    let written = faults::write(Point::LedgerWrite, &mut file, lines)?;
     if written != lines.len() {
         let text = format!("only {written} of {} bytes were written", lines.len());
         return Err(io::Error::new(io::ErrorKind::WriteZero, text));
     }
+    reach(Point::LedgerSync)?;
     file.sync_data()
 }
 

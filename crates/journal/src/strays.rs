@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use faults::{Point, reach};
 use model::RunId;
 use rustix::fs::FlockOperation;
 
@@ -38,6 +39,11 @@ impl Mark {
     pub(crate) fn set(state: &Path, run: RunId) -> Result<Self, StorageError> {
         let folder = PrivateFolder::create(&state.join(FOLDER))?;
         let name = OsString::from(run.to_string());
+        reach(Point::RunMark).map_err(|source| StorageError::Io {
+            action: "create",
+            path: folder.shown(&name),
+            source,
+        })?;
         let _lock = create_locked(&folder, &name)?;
         Ok(Self {
             folder,

@@ -2,12 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use faults::{Point, reach};
 use model::RunId;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
@@ -149,6 +150,11 @@ impl ProtectedJournal {
     ) -> Result<Self, StorageError> {
         let folder = PrivateFolder::create(folder)?;
         let name = file_name(run);
+        reach(Point::JournalCreate).map_err(|source| StorageError::Io {
+            action: "create",
+            path: folder.shown(&name),
+            source,
+        })?;
         let file = create_locked(&folder, &name)?;
         let io = |action| {
             let path = folder.shown(&name);
@@ -227,7 +233,7 @@ impl JournalWriter for ProtectedJournal {
         self.check_unchanged()?;
         let end = self.seen.size + bytes.len() as u64;
         self.extend(end)?;
-        let written = self.file.write(bytes)?;
+        let written = faults::write(Point::JournalWrite, &mut self.file, bytes)?;
         if written != bytes.len() {
             return Err(io::Error::new(
                 io::ErrorKind::WriteZero,
@@ -245,8 +251,10 @@ impl JournalWriter for ProtectedJournal {
     }
 
     fn make_durable(&mut self) -> io::Result<()> {
+        reach(Point::JournalSync)?;
         self.file.sync_data()?;
         if !self.named {
+            reach(Point::JournalSyncFolder)?;
             self.folder.sync().map_err(io::Error::other)?;
             self.named = true;
         }

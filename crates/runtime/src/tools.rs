@@ -364,7 +364,15 @@ impl ActionExecutor for ToolExecutor {
 
     fn start(&mut self, work: Lowered) -> Result<Box<dyn Running>, StartError> {
         match work {
-            Lowered::Worker(spec) => self.tier.start(*spec),
+            Lowered::Worker(spec) => {
+                faults::reach(faults::Point::DispatchStart).map_err(|error| {
+                    StartError::Failed {
+                        step: "starting the work".to_owned(),
+                        reason: error.to_string(),
+                    }
+                })?;
+                self.tier.start(*spec)
+            }
             Lowered::InProcess { custom_kind, .. } => Err(StartError::Failed {
                 step: "starting the work".to_owned(),
                 reason: format!("no backend runs `{custom_kind}`"),

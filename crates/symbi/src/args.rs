@@ -33,6 +33,10 @@ pub(crate) struct Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// The names of the fault points; a release build has none
+    #[cfg(debug_assertions)]
+    #[command(hide = true)]
+    Faults,
     /// Make a project that works at once
     Init(InitArgs),
     /// Show what a project's control files say, and let them take effect

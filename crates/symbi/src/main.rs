@@ -12,6 +12,8 @@ mod dead_runs;
 mod demo;
 mod dirs;
 mod exit;
+#[cfg(debug_assertions)]
+mod faultpoints;
 mod files;
 mod govern;
 mod harden;
@@ -33,6 +35,10 @@ use crate::output::Output;
 
 fn main() -> ExitCode {
     harden::harden();
+    #[cfg(debug_assertions)]
+    if let Err(failure) = faultpoints::arm() {
+        return output::settled(report(&failure, false)).code();
+    }
     let exit = match Cli::try_parse() {
         Ok(cli) => run(&cli).unwrap_or_else(|failure| report(&failure, cli.common.json)),
         Err(error) => usage::show(&error, usage::is_json_asked(std::env::args_os())),
@@ -42,6 +48,8 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
+        #[cfg(debug_assertions)]
+        Command::Faults => Ok(faultpoints::list(Output::new(cli.common.json))),
         Command::Init(args) => commands::init::run(args, &cli.common),
         Command::Mcp(args) => commands::mcp::run(args, &cli.common),
         Command::Trust { yes } => commands::trust::run(*yes, &cli.common),

@@ -12,6 +12,10 @@ struct Row {
 
 const ROWS: &[Row] = &[
     Row {
+        name: "faults",
+        uses: &[],
+    },
+    Row {
         name: "model",
         uses: &[],
     },
@@ -29,11 +33,11 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "journal",
-        uses: &["model"],
+        uses: &["faults", "model"],
     },
     Row {
         name: "filegrants",
-        uses: &["journal", "model", "worker"],
+        uses: &["faults", "journal", "model", "worker"],
     },
     Row {
         name: "governance",
@@ -67,6 +71,7 @@ const ROWS: &[Row] = &[
         name: "symbi-runtime",
         uses: &[
             "approval",
+            "faults",
             "filegrants",
             "governance",
             "inference",
@@ -83,6 +88,7 @@ const ROWS: &[Row] = &[
         name: "symbi",
         uses: &[
             "approval",
+            "faults",
             "filegrants",
             "governance",
             "inference",
