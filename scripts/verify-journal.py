@@ -54,7 +54,7 @@ KINDS = {
                                "target_name bytes sha256",
     "FilePublicationFinished": "publication_id confirmed error",
     "CallSettled": "call_id call_sha256 dispatched_seq outcome duration_us stdout stderr "
-                   "created_files worker effect_happened",
+                   "created_files worker parser evidence_sha256 effect_happened",
     "InferenceRequested": "request route body_sha256 body_bytes reserved_output_tokens",
     "InferenceCompleted": "request status body_sha256 body_bytes complete reason",
     "RunEnded": "completed cause calls",

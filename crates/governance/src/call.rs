@@ -266,6 +266,12 @@ impl AuthorizedCall {
             let refusal = prepared.refuse(Stage::Record, RefusalKind::Capacity, reason);
             return Err(RecordFailure::Refused(Box::new(refusal)));
         }
+        if prepared.work.result.keeps_output && !journal.keeps_evidence() {
+            let reason = "the tool's output must be kept as evidence, and this session has no place \
+                          for it";
+            let refusal = prepared.refuse(Stage::Record, RefusalKind::Capacity, reason);
+            return Err(RecordFailure::Refused(Box::new(refusal)));
+        }
         let call_journal = match journal.lend(prepared.call_sha256) {
             Ok(lent) => lent,
             Err(error) => return Err(RecordFailure::of(prepared, error)),
@@ -377,7 +383,15 @@ fn lowered(
             call_sha256,
         }),
         Descriptor::Command(_) | Descriptor::Launch(_) => {
-            lower(descriptor, holdings).map(|spec| Lowered::Worker(Box::new(spec)))
+            let workers = lower(descriptor, holdings)?;
+            let command = Box::new(workers.first);
+            Ok(match workers.parser {
+                None => Lowered::Worker(command),
+                Some(parser) => Lowered::Parsed {
+                    command,
+                    parser: Box::new(parser),
+                },
+            })
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use model::{Canonical, Digest, JsonObject, ToolName};
 use serde::Serialize;
-use worker::{Running, StartError, WorkerSpec};
+use worker::{ParserSpec, Running, StartError, WorkerSpec};
 
 use crate::call::PreparedCall;
 use crate::proposal::ProposedCall;
@@ -24,6 +24,11 @@ pub struct ToolDefinition {
 pub enum Lowered {
     /// One worker in a tier.
     Worker(Box<WorkerSpec>),
+    /// A command and then, where it ended well, the parser of its output: one [`Running`] for both.
+    Parsed {
+        command: Box<WorkerSpec>,
+        parser: Box<ParserSpec>,
+    },
     /// A `Custom` descriptor: the executor's own work.
     InProcess {
         custom_kind: String,

@@ -5,20 +5,25 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Reads a whole standard output as the tool's contract promises it.
+/// Reads a whole standard output, or what a parser made of it, as the tool's contract promises.
 pub trait ResultReader: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`ResultRefused`] where it is not what was promised: the call has failed.
-    fn read(&self, stdout: &[u8]) -> Result<Value, ResultRefused>;
+    fn read(&self, output: &[u8]) -> Result<Value, ResultRefused>;
 }
 
 /// Why an output is not what the contract promises.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResultRefused(pub String);
+pub struct ResultRefused {
+    pub reason: String,
+    /// It is of its format and breaks the contract's schema: the raw output is kept as
+    /// `schema_error`.
+    pub breaks_schema: bool,
+}
 
 impl fmt::Display for ResultRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
@@ -31,4 +36,6 @@ pub struct ResultTerms {
     pub reader: Option<Arc<dyn ResultReader>>,
     /// Only shortens what is shown; the journal has the digest of the whole.
     pub shown_bytes_max: Option<u64>,
+    /// The whole standard output is kept beside the journal.
+    pub keeps_output: bool,
 }

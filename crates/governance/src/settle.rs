@@ -5,15 +5,17 @@ use std::time::Duration;
 use filegrants::{Kept, OutputTarget, PublishFailure};
 use journal::limits::NAME_BYTES_MAX;
 use journal::{
-    CallJournal, CallSettled, JournalError, OutcomeFact, RunEnded, StreamFact, shortened,
+    CallJournal, CallSettled, JournalError, OutcomeFact, ParserFact, RunEnded, StreamFact,
+    shortened,
 };
 use model::{CallId, Digest, OutputFormat};
 use serde_json::Value;
-use worker::{Descriptor, Ended, OutputFile, confirm_removal};
+use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone, confirm_removal};
 
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, is_contained, of_ending};
 use crate::refusal::shorten;
+use crate::result::ResultRefused;
 
 /// A call with its outcome. Its record is still to be written: [`SettledCall::record`].
 #[derive(Debug)]
@@ -21,9 +23,14 @@ pub struct SettledCall {
     identity: CallIdentity,
     outcome: Outcome,
     output: ToolOutput,
+    /// What its output parser said and did.
+    parsed: Option<ToolOutput>,
     value: Option<Value>,
+    breaks_schema: bool,
+    evidence_sha256: Option<Digest>,
     created_files: Vec<CreatedFile>,
-    worker: Option<String>,
+    /// Whose removal is confirmed, in the order in which they ran.
+    workers: Vec<String>,
     effect_happened: bool,
     unavailable: bool,
     journal_failed: bool,
@@ -31,39 +38,31 @@ pub struct SettledCall {
 }
 
 impl DispatchedCall {
-    /// Confirms that the worker is gone, reads its output, and publishes its file.
+    /// Confirms that its workers are gone, reads its output, and publishes its file.
     #[must_use]
     pub fn settle(mut self, mut ended: Ended, stopped: Option<StopCause>) -> SettledCall {
-        let gone = confirm_removal(&mut *self.running, self.identity.call_sha256);
-        let output = ToolOutput::of(&mut ended);
+        let gone = confirm_removal(&mut *self.running);
         let contained = is_contained(&self.descriptor);
+        let output = ToolOutput::of(&mut ended);
         let mut settled = SettledCall {
             outcome: of_ending(&ended, stopped, contained),
             identity: self.identity,
             output,
+            parsed: None,
             value: None,
+            breaks_schema: false,
+            evidence_sha256: None,
             created_files: Vec::new(),
-            worker: None,
+            workers: Vec::new(),
             effect_happened: !contained,
             unavailable: false,
             journal_failed: false,
             journal: self.journal,
         };
-        match gone {
-            Ok(gone) if gone.call_digest() == settled.identity.call_sha256 => {
-                settled.worker = Some(shortened(gone.worker(), NAME_BYTES_MAX));
-            }
-            Ok(gone) => {
-                let reason = format!("worker {} belonged to another call", gone.worker());
-                settled.outcome = Outcome::Unconfirmed { reason };
-            }
-            Err(error) => {
-                settled.outcome = Outcome::Unconfirmed {
-                    reason: shorten(&error.to_string()),
-                }
-            }
-        }
+        settled.read_parser(&self.descriptor, ended.parser, contained);
+        settled.check_removal(gone);
         settled.read_result(&self.descriptor);
+        settled.keep_output();
         if let Some(target) = self.target {
             settled.publish(target, ended.output);
         }
@@ -86,13 +85,73 @@ impl SettledCall {
             identity,
             outcome,
             output: ToolOutput::default(),
+            parsed: None,
             value: None,
+            breaks_schema: false,
+            evidence_sha256: None,
             created_files: Vec::new(),
-            worker: None,
+            workers: Vec::new(),
             effect_happened: false,
             unavailable,
             journal_failed: false,
             journal,
+        }
+    }
+
+    /// A command with a parser has done well only where both have.
+    fn read_parser(&mut self, descriptor: &Descriptor, parser: Option<ParserEnd>, contained: bool) {
+        let wanted = matches!(descriptor, Descriptor::Command(it) if it.parser.is_some());
+        let outcome = match parser {
+            None if !wanted => return,
+            None => Outcome::Failed {
+                reason: "did not run".to_owned(),
+            },
+            Some(ParserEnd::NotStarted(error)) => Outcome::Failed {
+                reason: shorten(&error.to_string()),
+            },
+            Some(ParserEnd::Ended(mut ended)) => {
+                self.parsed = Some(ToolOutput::of(&mut ended));
+                of_ending(&ended, None, contained)
+            }
+        };
+        if self.outcome != Outcome::Succeeded {
+            return;
+        }
+        let of_parser = |reason: String| shorten(&format!("its output parser: {reason}"));
+        self.outcome = match outcome {
+            Outcome::Failed { reason } | Outcome::NotStarted { reason } => Outcome::Failed {
+                reason: of_parser(reason),
+            },
+            Outcome::Unconfirmed { reason } => Outcome::Unconfirmed {
+                reason: of_parser(reason),
+            },
+            Outcome::Succeeded => Outcome::Succeeded,
+        };
+    }
+
+    /// Every worker that ran must be gone, and must have been this call's.
+    fn check_removal(&mut self, gone: Result<Vec<WorkerGone>, RemovalError>) {
+        let gone = match gone {
+            Ok(gone) => gone,
+            Err(error) => {
+                let reason = shorten(&error.to_string());
+                self.outcome = Outcome::Unconfirmed { reason };
+                return;
+            }
+        };
+        let ran = 1 + usize::from(self.parsed.is_some());
+        if gone.len() != ran {
+            let reason = format!("{ran} workers ran, and {} are gone", gone.len());
+            self.outcome = Outcome::Unconfirmed { reason };
+        }
+        for gone in gone {
+            let worker = shortened(gone.worker(), NAME_BYTES_MAX);
+            if gone.call_digest() == self.identity.call_sha256 {
+                self.workers.push(worker);
+            } else {
+                let reason = format!("worker {worker} belonged to another call");
+                self.outcome = Outcome::Unconfirmed { reason };
+            }
         }
     }
 
@@ -104,26 +163,55 @@ impl SettledCall {
         if self.outcome != Outcome::Succeeded {
             return;
         }
-        let stdout = &self.output.stdout;
+        let output = match &self.parsed {
+            Some(parsed) => &parsed.stdout,
+            None => &self.output.stdout,
+        };
         let format = command.output_format;
         let read = match &self.identity.result.reader {
-            Some(reader) => reader.read(stdout).map_err(|refused| refused.to_string()),
+            Some(reader) => reader.read(output),
             None if format == OutputFormat::Text => return,
-            None => format.parse(stdout).map_err(|error| {
+            None => format.parse(output).map_err(|error| {
                 let name = match format {
                     OutputFormat::Json => "JSON",
                     other => other.as_str(),
                 };
-                format!("its output is not the {name} that its manifest promises: {error}")
+                let reason =
+                    format!("its output is not the {name} that its manifest promises: {error}");
+                ResultRefused {
+                    reason,
+                    breaks_schema: false,
+                }
             }),
         };
         match read {
             Ok(value) => self.value = Some(value),
-            Err(reason) => {
+            Err(refused) => {
+                self.breaks_schema = refused.breaks_schema;
                 self.outcome = Outcome::Failed {
-                    reason: shorten(&reason),
+                    reason: shorten(&refused.reason),
                 };
             }
+        }
+    }
+
+    /// Keeps the whole output, good or bad, where the contract says so; what cannot be kept has
+    /// failed, and publishes nothing.
+    fn keep_output(&mut self) {
+        if !self.identity.result.keeps_output {
+            return;
+        }
+        match self.journal.keep_output(&self.output.stdout) {
+            Ok(sha256) => self.evidence_sha256 = Some(sha256),
+            Err(error) if self.outcome == Outcome::Succeeded => {
+                let cause = std::error::Error::source(&error);
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                self.outcome = Outcome::Failed {
+                    reason: shorten(&format!("its output: {error}{cause}")),
+                };
+            }
+            // The worse end stays, and the record has no evidence.
+            Err(_) => {}
         }
     }
 
@@ -229,6 +317,7 @@ impl SettledCall {
         self,
         end: Option<RunEnded>,
     ) -> Result<RecordedOutcome, Box<(RecordedOutcome, JournalError)>> {
+        let mut workers = self.workers.into_iter();
         let event = CallSettled {
             call_id: self.identity.id.clone(),
             call_sha256: self.identity.call_sha256,
@@ -244,7 +333,17 @@ impl SettledCall {
             stdout: stream_fact(&self.output.stdout),
             stderr: stream_fact(&self.output.stderr),
             created_files: self.created_files.iter().map(created_fact).collect(),
-            worker: self.worker,
+            worker: workers.next(),
+            parser: self.parsed.as_ref().map(|parsed| ParserFact {
+                exit_code: parsed.exit_code.map(i64::from),
+                signal: parsed.signal.map(i64::from),
+                limit: parsed.limit.map(str::to_owned),
+                duration_us: micros(parsed.ran_for),
+                stdout: stream_fact(&parsed.stdout),
+                stderr: stream_fact(&parsed.stderr),
+                worker: workers.next(),
+            }),
+            evidence_sha256: self.evidence_sha256,
             effect_happened: self.effect_happened,
         };
         let outcome = RecordedOutcome {
@@ -253,6 +352,9 @@ impl SettledCall {
             call_sha256: self.identity.call_sha256,
             outcome: self.outcome,
             output: self.output,
+            parsed: self.parsed,
+            breaks_schema: self.breaks_schema,
+            evidence_sha256: self.evidence_sha256,
             created_files: self.created_files,
             value: self.value,
             shown_bytes_max: self.identity.result.shown_bytes_max,
@@ -300,6 +402,12 @@ pub struct RecordedOutcome {
     pub call_sha256: Digest,
     pub outcome: Outcome,
     pub output: ToolOutput,
+    /// What its output parser said and did.
+    pub parsed: Option<ToolOutput>,
+    /// The output is of its format, and breaks the contract's schema.
+    pub breaks_schema: bool,
+    /// The whole standard output is kept beside the journal under this name.
+    pub evidence_sha256: Option<Digest>,
     /// The output as its contract promises it, where that is more than text.
     pub value: Option<Value>,
     /// Where the contract shortens what is shown.

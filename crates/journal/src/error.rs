@@ -84,7 +84,7 @@ impl fmt::Display for JournalError {
                 f.write_str("a publication needs a signed journal on stable storage")
             }
             Self::Encode(_) => f.write_str("the event cannot be written as a record"),
-            Self::Evidence(_) => f.write_str("a large value could not be kept as evidence"),
+            Self::Evidence(_) => f.write_str("it could not be kept as evidence"),
         }
     }
 }

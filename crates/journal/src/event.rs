@@ -216,7 +216,27 @@ pub struct CallSettled {
     pub created_files: Vec<CreatedFile>,
     /// The worker whose removal was confirmed.
     pub worker: Option<String>,
+    /// Where a parser read the output in a worker of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parser: Option<ParserFact>,
+    /// The whole standard output is kept under this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence_sha256: Option<Digest>,
     pub effect_happened: bool,
+}
+
+/// The end of an output parser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParserFact {
+    pub exit_code: Option<i64>,
+    pub signal: Option<i64>,
+    pub limit: Option<String>,
+    pub duration_us: u64,
+    pub stdout: StreamFact,
+    pub stderr: StreamFact,
+    /// The worker whose removal was confirmed.
+    pub worker: Option<String>,
 }
 
 /// A request goes to the model provider.
@@ -521,6 +541,15 @@ events! {
             f.number("created_files.bytes", file.bytes)?;
         }
         f.name("worker", e.worker.as_deref().unwrap_or_default())?;
+        if let Some(parser) = &e.parser {
+            f.number("parser.exit_code", parser.exit_code.unwrap_or(0).unsigned_abs())?;
+            f.number("parser.signal", parser.signal.unwrap_or(0).unsigned_abs())?;
+            f.name("parser.limit", parser.limit.as_deref().unwrap_or_default())?;
+            f.number("parser.duration_us", parser.duration_us)?;
+            f.number("parser.stdout.bytes", parser.stdout.bytes)?;
+            f.number("parser.stderr.bytes", parser.stderr.bytes)?;
+            f.name("parser.worker", parser.worker.as_deref().unwrap_or_default())?;
+        }
     }, Rule::OfCall;
 
     FilePublicationFinished: |e, f| {

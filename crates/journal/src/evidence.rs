@@ -1,4 +1,5 @@
-//! Values that are too large for a record, each in a private file that its SHA-256 names.
+//! Values that are too large for a record, and outputs that are kept whole: each in a private file
+//! that its SHA-256 names.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::folder::{PrivateFolder, StorageError};
-use crate::limits::RECORD_BYTES_MAX;
+use crate::limits::EVIDENCE_BYTES_MAX;
 
 const FOLDER: &str = "evidence";
 
@@ -118,6 +119,17 @@ impl Evidence {
     /// # Errors
     /// [`StorageError`].
     pub fn keep(&self, value: &[u8]) -> Result<Digest, StorageError> {
+        if value.len() as u64 > EVIDENCE_BYTES_MAX {
+            let error = format!(
+                "{} bytes are more than the {EVIDENCE_BYTES_MAX} allowed",
+                value.len()
+            );
+            return Err(StorageError::Io {
+                action: "keep",
+                path: self.folder.shown("".as_ref()),
+                source: io::Error::other(error),
+            });
+        }
         let digest = Digest::of(value);
         let name = OsString::from(digest.to_hex());
         if !self.folder.contains(&name)? {
@@ -138,7 +150,7 @@ impl Evidence {
         }
         let file = self.folder.open_file(&name)?;
         let mut value = Vec::new();
-        file.take(RECORD_BYTES_MAX as u64 + 1)
+        file.take(EVIDENCE_BYTES_MAX + 1)
             .read_to_end(&mut value)
             .map_err(|source| StorageError::Io {
                 action: "read",

@@ -1,6 +1,7 @@
 //! The journal of one run: sequence, tree, signature, room; the only maker of [`Recorded`].
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use model::{Digest, RunId};
@@ -192,6 +193,22 @@ impl Journal {
         if let Ok(mut inner) = self.usable() {
             inner.evidence = Some(Arc::new(evidence));
         }
+    }
+
+    /// Whether there is a place for evidence.
+    #[must_use]
+    pub fn keeps_evidence(&self) -> bool {
+        self.usable().is_ok_and(|inner| inner.evidence.is_some())
+    }
+
+    pub(crate) fn keep_output(&self, output: &[u8]) -> Result<Digest, JournalError> {
+        let evidence = self.usable()?.evidence.clone();
+        let Some(evidence) = evidence else {
+            let error = io::Error::other("there is no place for evidence");
+            return Err(JournalError::Evidence(error));
+        };
+        let kept = evidence.keep(output).map_err(io::Error::other);
+        kept.map_err(JournalError::Evidence)
     }
 
     /// The head of what is recorded so far.

@@ -55,6 +55,14 @@ impl CallJournal {
         self.journal.publishes()
     }
 
+    /// Keeps an output whole, in the project's evidence; returns its name there.
+    ///
+    /// # Errors
+    /// [`JournalError::Evidence`], also where there is no place for evidence.
+    pub fn keep_output(&self, output: &[u8]) -> Result<Digest, JournalError> {
+        self.journal.keep_output(output)
+    }
+
     /// Records the intent of the call's one publication. The rename may follow, nothing else.
     ///
     /// # Errors

@@ -38,7 +38,8 @@ pub use event::{
     ApprovalFact, CallDispatching, CallRefused, CallSettled, CallWithdrawn, CandidateIdentity,
     Client, CreatedFile, Custom, Event, FieldError, FileIdentity, FilePublicationFinished,
     FilePublicationPrepared, InferenceCompleted, InferenceRequested, OutcomeFact, OutcomeStatus,
-    Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact, shortened,
+    ParserFact, Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact,
+    shortened,
 };
 pub use evidence::{Evidence, EvidenceFile, EvidenceState, evidence_folder, examine_evidence};
 pub use folder::StorageError;

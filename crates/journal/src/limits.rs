@@ -45,14 +45,14 @@ pub const REQUESTS_OPEN_MAX: usize = 64;
 /// JSON writes one byte of text as at most six (`\u001f`).
 const ESCAPE: usize = 6;
 /// The fields around an event, the event's own keys, digests and numbers, and its checkpoint.
-const ENVELOPE_BYTES_MAX: usize = ESCAPE * PRINCIPAL_BYTES_MAX + CHECKPOINT_LINE_BYTES_MAX + 1536;
+const ENVELOPE_BYTES_MAX: usize = ESCAPE * PRINCIPAL_BYTES_MAX + CHECKPOINT_LINE_BYTES_MAX + 2048;
 
 /// Longest terminal record with its checkpoint.
 pub const RUN_ENDED_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + ESCAPE * TEXT_BYTES_MAX;
 /// Longest outcome record with its checkpoint.
 pub const CALL_SETTLED_BYTES_MAX: usize = ENVELOPE_BYTES_MAX
     + 2 * CALL_ID_BYTES_MAX
-    + ESCAPE * (TEXT_BYTES_MAX + 2 * NAME_BYTES_MAX)
+    + ESCAPE * (TEXT_BYTES_MAX + 4 * NAME_BYTES_MAX)
     + CREATED_FILES_MAX * (2 * PATH_BYTES_MAX + 256);
 /// Longest publication intent with its checkpoint.
 pub const PUBLICATION_PREPARED_BYTES_MAX: usize =
@@ -90,6 +90,9 @@ pub const KEY_FILE_BYTES_MAX: usize = 512;
 
 /// Longest value inside a record; a longer one is kept as evidence, the record has its hash.
 pub const RECORDED_VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// Largest evidence file: the longest output that a tier captures.
+pub const EVIDENCE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most records of one call in a proof.
 pub const PROOF_RECORDS_MAX: usize = 8;

@@ -50,15 +50,14 @@ fn tier() -> Result<NamespaceTier, Box<dyn Error>> {
 /// Starts the worker, waits for it, and confirms that it is gone.
 fn bare(tier: &mut NamespaceTier, descriptor: &Descriptor) -> Result<Duration, Box<dyn Error>> {
     let start = Instant::now();
-    let spec = lower(descriptor, WorkerHoldings::default())?;
-    let digest = spec.call_digest();
+    let spec = lower(descriptor, WorkerHoldings::default())?.first;
     let mut running = tier.start(spec)?;
     while running.advance().is_none() {
         let mut descriptors = Vec::new();
         running.poll_descriptors(&mut descriptors);
         poll(&mut descriptors, None)?;
     }
-    confirm_removal(&mut *running, digest)?;
+    confirm_removal(&mut *running)?;
     Ok(start.elapsed())
 }
 
@@ -71,6 +70,7 @@ fn descriptor(tier: &NamespaceTier) -> Result<Descriptor, Box<dyn Error>> {
         human_approval: false,
         arguments: BTreeMap::new(),
         argv: vec!["true".to_owned()],
+        sealed: worker::SealedValues::default(),
         environment: worker_environment(),
         program: ProgramCache::default().resolve("true", &root())?,
         output_format: OutputFormat::Text,
@@ -82,6 +82,7 @@ fn descriptor(tier: &NamespaceTier) -> Result<Descriptor, Box<dyn Error>> {
             limits: tier.enforceable(limits()),
             filesystem: Filesystem::default(),
         },
+        parser: None,
     })))
 }
 

@@ -10,6 +10,7 @@ pub mod cli_executor;
 pub mod clock;
 pub mod envelope;
 mod gate;
+mod parsed;
 mod register;
 mod session;
 pub mod tools;

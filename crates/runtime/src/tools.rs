@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::parsed::{ParsedCommand, SharedTier};
 use filegrants::{FileBroker, FileRefusal, FileRequest};
 use governance::{
     ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
@@ -12,10 +13,10 @@ use governance::{
 };
 use model::ToolName;
 use sandbox::programs::ProgramCache;
-use toolclad::{ArgumentSpec, BoundCall, Contract, ContractSet};
+use toolclad::{ArgumentSpec, BoundCall, Contract, ContractSet, Evidence, ResultFault};
 use worker::{
     CommandBoundary, CommandDescriptor, Descriptor, Enforcement, LaunchDescriptor, Limit, Limits,
-    Network, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
+    Network, Running, SealedValues, StartError, Tier, WorkerHoldings, WorkerRoot,
 };
 
 /// The operator's ceiling for every worker of a session.
@@ -61,7 +62,7 @@ pub struct ToolExecutor {
     contracts: ContractSet,
     definitions: Vec<ToolDefinition>,
     files: FileBroker,
-    tier: Box<dyn Tier>,
+    tier: SharedTier,
     programs: ProgramCache,
     settings: BoundarySettings,
     launch: Option<LaunchPlan>,
@@ -94,7 +95,7 @@ impl ToolExecutor {
             contracts,
             definitions,
             files,
-            tier,
+            tier: SharedTier::new(tier),
             programs: ProgramCache::default(),
             settings,
             launch: None,
@@ -161,6 +162,7 @@ impl ToolExecutor {
             risk_tier: contract.risk_tier(),
             human_approval: contract.needs_approval(),
             argv: bound.argv,
+            sealed: SealedValues::default(),
             arguments: bound.arguments,
             environment: worker_environment(),
             program,
@@ -173,6 +175,7 @@ impl ToolExecutor {
                 limits,
                 filesystem: plan.filesystem,
             },
+            parser: None,
         };
         call.prepared(PreparedWork {
             time_limit: Some(Duration::from_millis(
@@ -208,9 +211,9 @@ impl ToolExecutor {
             needs_approval: descriptor.human_approval,
             descriptor: Descriptor::Launch(Box::new(descriptor)),
             holdings: WorkerHoldings {
-                inputs: BTreeMap::new(),
                 channel: Some(plan.channel),
                 shown: plan.shown,
+                ..WorkerHoldings::default()
             },
             target: None,
             charge: None,
@@ -260,9 +263,10 @@ struct ContractReader(Contract);
 
 impl ResultReader for ContractReader {
     fn read(&self, stdout: &[u8]) -> Result<serde_json::Value, ResultRefused> {
-        self.0
-            .result(stdout)
-            .map_err(|fault| ResultRefused(fault.to_string()))
+        self.0.result(stdout).map_err(|fault| ResultRefused {
+            reason: fault.to_string(),
+            breaks_schema: matches!(fault, ResultFault::Schema { .. }),
+        })
     }
 }
 
@@ -274,18 +278,17 @@ fn result_terms(contract: &Contract) -> ResultTerms {
     ResultTerms {
         reader,
         shown_bytes_max: contract.output_max_bytes(),
+        keeps_output: contract.evidence().is_some_and(Evidence::capture),
     }
 }
 
 /// A key of the manifest that this version reads and cannot serve: better no call than one that
 /// the manifest does not describe.
 fn unserved(contract: &Contract) -> Option<&'static str> {
-    if contract.arguments().any(ArgumentSpec::sensitive) {
-        return Some("`sensitive` arguments cannot be kept out of the journal in this version");
-    }
     contract
-        .evidence()
-        .map(|_| "`[tool.evidence]` is not served in this version")
+        .arguments()
+        .any(ArgumentSpec::sensitive)
+        .then_some("`sensitive` arguments cannot be kept out of the journal in this version")
 }
 
 fn file_refusal_kind(refusal: &FileRefusal) -> RefusalKind {
@@ -365,13 +368,12 @@ impl ActionExecutor for ToolExecutor {
     fn start(&mut self, work: Lowered) -> Result<Box<dyn Running>, StartError> {
         match work {
             Lowered::Worker(spec) => {
-                faults::reach(faults::Point::DispatchStart).map_err(|error| {
-                    StartError::Failed {
-                        step: "starting the work".to_owned(),
-                        reason: error.to_string(),
-                    }
-                })?;
+                reach_start()?;
                 self.tier.start(*spec)
+            }
+            Lowered::Parsed { command, parser } => {
+                reach_start()?;
+                ParsedCommand::start(&self.tier, *command, *parser)
             }
             Lowered::InProcess { custom_kind, .. } => Err(StartError::Failed {
                 step: "starting the work".to_owned(),
@@ -379,6 +381,13 @@ impl ActionExecutor for ToolExecutor {
             }),
         }
     }
+}
+
+fn reach_start() -> Result<(), StartError> {
+    faults::reach(faults::Point::DispatchStart).map_err(|error| StartError::Failed {
+        step: "starting the work".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 fn definition(contract: &Contract) -> ToolDefinition {

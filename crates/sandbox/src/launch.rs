@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +28,8 @@ pub(crate) struct Order<'a> {
     pub(crate) filters: BorrowedFd<'a>,
     pub(crate) groups: &'a [File],
     pub(crate) inputs: &'a [File],
+    /// What the workload reads; without one, nothing.
+    pub(crate) stdin: Option<&'a File>,
 }
 
 /// A worker whose workload runs.
@@ -65,14 +67,17 @@ pub(crate) fn launch(order: &Order<'_>) -> Result<Launched, StartError> {
     let plan = sealed("symbi-plan", &plan).map_err(|error| failed("write the plan", error))?;
     let (stdout, workload_stdout) = stream(first_id).map_err(|error| failed("pipe", error))?;
     let (stderr, workload_stderr) = stream(first_id).map_err(|error| failed("pipe", error))?;
-    let null = File::open("/dev/null").map_err(|error| failed("open /dev/null", error))?;
+    let stdin = match order.stdin {
+        Some(file) => reopened(file).map_err(|error| failed("open the standard input", error))?,
+        None => File::open("/dev/null").map_err(|error| failed("open /dev/null", error))?,
+    };
     let (control, theirs) = control_pair().map_err(|error| failed("socketpair", error))?;
 
     let mut starting = Starting {
         helper: spawn(order.init, theirs)?,
         init: None,
     };
-    let mut gifts = vec![plan.as_fd(), order.filters, null.as_fd()];
+    let mut gifts = vec![plan.as_fd(), order.filters, stdin.as_fd()];
     gifts.extend([workload_stdout.as_fd(), workload_stderr.as_fd()]);
     gifts.extend(order.groups.iter().chain(order.inputs).map(AsFd::as_fd));
     socket::send(control.as_fd(), GREETING, &gifts)
@@ -93,6 +98,12 @@ fn failed(step: &str, error: impl ToString) -> StartError {
         step: step.to_owned(),
         reason: error.to_string(),
     }
+}
+
+/// The same file from its start, for reading alone: nothing that the workload does with it is
+/// seen through ours.
+fn reopened(file: &File) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
 }
 
 /// The helper, with an empty environment and one descriptor. No code of ours runs between fork

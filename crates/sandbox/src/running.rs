@@ -5,11 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use model::Digest;
 use rustix::event::{PollFd, PollFlags};
 use sandbox_init::limits::REPLY_BYTES_MAX;
 use sandbox_init::socket;
 use sandbox_init::wire::{OutputReport, Reply, Status};
-use worker::{Ended, Ending, LimitReached, OutputFile, RemovalError, Running, Stream};
+use worker::{
+    Ended, Ending, LimitReached, OutputFile, RemovalError, RemovedWorker, Running, Stream,
+};
 
 use crate::cgroup::WorkerGroups;
 use crate::launch::{InitProcess, Launched};
@@ -23,6 +26,8 @@ const SHELL_SIGNAL_BASE: i32 = 128;
 #[derive(Debug)]
 pub(crate) struct Belongings {
     pub(crate) name: String,
+    /// Of the call that the worker serves.
+    pub(crate) call_digest: Digest,
     pub(crate) groups: WorkerGroups,
     /// Freed after the processes are gone: nobody else may get these ids before.
     pub(crate) slot: Option<IdSlot>,
@@ -131,6 +136,7 @@ impl NamespaceWorker {
             stderr: live.stderr.into_stream(),
             output,
             ran_for,
+            parser: None,
         })
     }
 }
@@ -209,8 +215,11 @@ impl Running for NamespaceWorker {
         }
     }
 
-    fn remove(&mut self) -> Result<String, RemovalError> {
-        let name = self.belongings.name.clone();
+    fn remove(&mut self) -> Result<Vec<RemovedWorker>, RemovalError> {
+        let removed_worker = RemovedWorker {
+            worker: self.belongings.name.clone(),
+            call_digest: self.belongings.call_digest,
+        };
         let unconfirmed = |step: &str, error: io::Error| RemovalError {
             worker: self.belongings.name.clone(),
             reason: format!("{step}: {error}"),
@@ -222,7 +231,7 @@ impl Running for NamespaceWorker {
         removed.map_err(|error| unconfirmed("its control groups", error))?;
         self.phase = Phase::Over;
         self.belongings.slot = None;
-        Ok(name)
+        Ok(vec![removed_worker])
     }
 }
 

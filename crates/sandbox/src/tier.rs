@@ -168,7 +168,7 @@ impl NamespaceTier {
             bounds: self.bounds(&limits, false),
             task: Task::Probe,
         };
-        let mut worker = self.run(plan, Vec::new(), &limits)?;
+        let mut worker = self.run(plan, Given::default(), &limits)?;
         let ended = loop {
             let mut polled = Vec::new();
             worker.poll_descriptors(&mut polled);
@@ -191,7 +191,7 @@ impl NamespaceTier {
     fn run(
         &mut self,
         mut plan: Plan,
-        inputs: Vec<File>,
+        given: Given,
         limits: &Limits,
     ) -> Result<NamespaceWorker, StartError> {
         self.check_init()?;
@@ -226,7 +226,8 @@ impl NamespaceTier {
             plan: &plan,
             filters: std::os::fd::AsFd::as_fd(&self.filters),
             groups: &members,
-            inputs: &inputs,
+            inputs: &given.inputs,
+            stdin: given.stdin.as_ref(),
         });
         let launched = launched.map_err(|error| match groups.ran_out_of_memory() {
             true => failed(
@@ -240,6 +241,7 @@ impl NamespaceTier {
         })?;
         let belongings = Belongings {
             name: format!("namespace-{}-{}", self.tag, self.started),
+            call_digest: given.call_digest,
             groups,
             slot,
             stream_bytes: limits.stream_bytes.value,
@@ -402,8 +404,31 @@ impl Tier for NamespaceTier {
         let inputs = spec.inputs().iter().map(|input| input.content.try_clone());
         let inputs = inputs.collect::<Result<Vec<_>, _>>();
         let inputs = inputs.map_err(|error| failed("inputs", error))?;
-        let limits = spec.limits().clone();
-        Ok(Box::new(self.run(plan, inputs, &limits)?))
+        let stdin = spec.stdin().map(File::try_clone).transpose();
+        let given = Given {
+            call_digest: spec.call_digest(),
+            inputs,
+            stdin: stdin.map_err(|error| failed("standard input", error))?,
+        };
+        Ok(Box::new(self.run(plan, given, spec.limits())?))
+    }
+}
+
+/// What a worker gets besides its plan.
+struct Given {
+    call_digest: Digest,
+    inputs: Vec<File>,
+    stdin: Option<File>,
+}
+
+impl Default for Given {
+    /// The probe's: it serves no call.
+    fn default() -> Self {
+        Self {
+            call_digest: Digest::of(b""),
+            inputs: Vec::new(),
+            stdin: None,
+        }
     }
 }
 

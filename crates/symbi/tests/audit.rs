@@ -257,6 +257,8 @@ fn one_call(files: &RunFiles, call: &str) {
         stderr: stream,
         created_files: Vec::new(),
         worker: None,
+        parser: None,
+        evidence_sha256: None,
         effect_happened: true,
     };
     let _ = lent.settle(settled).unwrap();

@@ -206,6 +206,10 @@ impl ActionExecutor for InProcessExecutor {
                 };
                 self.tier.start_or(&spec, play)
             }
+            Lowered::Parsed { .. } => Err(StartError::Failed {
+                step: "starting the work".to_owned(),
+                reason: "the test executor has no output parsers".to_owned(),
+            }),
         }
     }
 }
@@ -258,10 +262,12 @@ pub fn command(call: &ProposedCall, tier: &FakeTier) -> Result<CommandDescriptor
         human_approval: call.tool() == GUARDED,
         arguments,
         argv: vec![call.tool().to_owned(), content],
+        sealed: worker::SealedValues::default(),
         environment: BTreeMap::new(),
         program: program("/usr/bin/tool"),
         output_format: format,
         boundary: boundary(tier),
+        parser: None,
     })
 }
 

@@ -12,8 +12,8 @@ use model::Digest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use worker::{
-    Ended, Ending, Enforcement, Limit, LimitReached, Limits, OutputFile, RemovalError, Running,
-    StartError, Stream, Tier, TierKind, WorkerSpec,
+    Ended, Ending, Enforcement, Limit, LimitReached, Limits, OutputFile, RemovalError,
+    RemovedWorker, Running, StartError, Stream, Tier, TierKind, WorkerSpec,
 };
 
 /// What a worker does, from its start to its removal.
@@ -30,6 +30,8 @@ pub struct Play {
     pub removal_fails: Option<String>,
     /// A stop has no effect: the worker is lost.
     pub ignores_stop: bool,
+    /// The removal names this call instead of the worker's own.
+    pub serves: Option<Digest>,
 }
 
 /// What a worker leaves at its output's path.
@@ -62,6 +64,7 @@ impl Play {
             ran_for: Duration::from_millis(1),
             removal_fails: None,
             ignores_stop: false,
+            serves: None,
         }
     }
 
@@ -107,6 +110,12 @@ impl Play {
     #[must_use]
     pub fn removal_fails(mut self, reason: &str) -> Self {
         self.removal_fails = Some(reason.to_owned());
+        self
+    }
+
+    #[must_use]
+    pub fn serves(mut self, call_sha256: Digest) -> Self {
+        self.serves = Some(call_sha256);
         self
     }
 
@@ -406,6 +415,7 @@ impl FakeTier {
         });
         Ok(Box::new(FakeRunning {
             worker,
+            call_sha256,
             granted,
             stage: Arc::clone(&self.stage),
             wake: descriptor,
@@ -453,6 +463,7 @@ impl Tier for FakeTier {
 #[derive(Debug)]
 struct FakeRunning {
     worker: usize,
+    call_sha256: Digest,
     granted: bool,
     stage: Arc<Stage>,
     /// Readable while there is an end to take.
@@ -499,15 +510,19 @@ impl Running for FakeRunning {
         }
     }
 
-    fn remove(&mut self) -> Result<String, RemovalError> {
+    fn remove(&mut self) -> Result<Vec<RemovedWorker>, RemovalError> {
         let name = format!("fake-{}", self.worker);
         let live = self.stage.lock().live.remove(&self.worker);
         self.removed = true;
         let worker = self.worker;
+        let strange = live.as_ref().and_then(|live| live.play.serves);
         match live.and_then(|live| live.play.removal_fails) {
             None => {
                 self.stage.note(Happened::Removed { worker });
-                Ok(name)
+                Ok(vec![RemovedWorker {
+                    worker: name,
+                    call_digest: strange.unwrap_or(self.call_sha256),
+                }])
             }
             Some(reason) => {
                 self.stage.note(Happened::RemovalFailed { worker });
@@ -553,6 +568,7 @@ impl Play {
             },
             output,
             ran_for: self.ran_for,
+            parser: None,
         }
     }
 }
@@ -618,7 +634,7 @@ mod tests {
         assert_eq!(ended.ending, Ending::Exited { code: 3 });
         assert_eq!(ended.stdout.bytes, b"late");
         assert!(running.advance().is_none() && !is_ready(&*running));
-        assert_eq!(running.remove().unwrap(), "fake-0");
+        assert_eq!(running.remove().unwrap()[0].worker, "fake-0");
     }
 
     #[test]

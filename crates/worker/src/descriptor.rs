@@ -54,11 +54,43 @@ pub struct CommandDescriptor {
     pub contract_sha256: Digest,
     pub risk_tier: RiskTier,
     pub human_approval: bool,
+    /// Without the sensitive ones, for which their salted hashes stand in `sealed`.
     pub arguments: BTreeMap<ArgumentName, ArgumentValue>,
+    /// With `[sensitive]` in place of every sensitive value.
     pub argv: Vec<String>,
+    #[serde(skip_serializing_if = "SealedValues::is_empty")]
+    pub sealed: SealedValues,
     pub environment: BTreeMap<String, String>,
     pub program: ProgramIdentity,
     pub output_format: OutputFormat,
+    pub boundary: CommandBoundary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parser: Option<ParserDescriptor>,
+}
+
+/// What only a salted hash may stand for: the salt is random, and kept nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct SealedValues {
+    /// Sensitive arguments.
+    pub arguments: BTreeMap<ArgumentName, Digest>,
+    /// Whole entries of `argv` with a sensitive value in them, by index.
+    pub argv: BTreeMap<usize, Digest>,
+}
+
+impl SealedValues {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.arguments.is_empty() && self.argv.is_empty()
+    }
+}
+
+/// The program that reads a command's output, in a fresh worker of its own without any file. It
+/// gets the whole standard output as its standard input, and what is left of the call's time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ParserDescriptor {
+    pub argv: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub program: ProgramIdentity,
     pub boundary: CommandBoundary,
 }
 

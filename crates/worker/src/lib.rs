@@ -2,7 +2,8 @@
 //! interface of a tier that runs workers.
 //!
 //! The descriptor is the only source of what runs. [`lower`] turns it, together with the
-//! resources that its call holds, into one [`WorkerSpec`]; a tier sees that and nothing else.
+//! resources that its call holds, into one [`WorkerSpec`] for each worker; a tier sees that and
+//! nothing else.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +14,14 @@ mod tier;
 
 pub use descriptor::{
     CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Enforcement, Filesystem,
-    InferenceTerms, LaunchDescriptor, Limit, Limits, Network, ParentIdentity, ProgramIdentity,
-    ReadGrant, TierKind, WorkerRoot,
+    InferenceTerms, LaunchDescriptor, Limit, Limits, Network, ParentIdentity, ParserDescriptor,
+    ProgramIdentity, ReadGrant, SealedValues, TierKind, WorkerRoot,
 };
-pub use lower::{LowerError, WorkerFile, WorkerHoldings, WorkerOutput, WorkerSpec, lower};
+pub use lower::{
+    LowerError, ParserSpec, SealedArgv, WorkerFile, WorkerHoldings, WorkerOutput, WorkerSpec,
+    Workers, lower, sealed_entry_digest,
+};
 pub use tier::{
-    Ended, Ending, LimitReached, OutputFile, RemovalError, Running, StartError, Stream, Tier,
-    WorkerGone, confirm_removal,
+    Ended, Ending, LimitReached, OutputFile, ParserEnd, RemovalError, RemovedWorker, Running,
+    StartError, Stream, Tier, WorkerGone, confirm_removal,
 };

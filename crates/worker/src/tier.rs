@@ -38,11 +38,20 @@ pub trait Running: Send {
     /// Asks for an immediate end. `advance` then soon reports [`Ending::Stopped`].
     fn stop(&mut self);
 
-    /// Waits until every process of the worker is gone, and removes what it left.
+    /// Waits until every process of the worker is gone, and removes what it left. Work of
+    /// several workers names them all.
     ///
     /// # Errors
-    /// [`RemovalError`] where that could not be confirmed.
-    fn remove(&mut self) -> Result<String, RemovalError>;
+    /// [`RemovalError`] where that could not be confirmed of one.
+    fn remove(&mut self) -> Result<Vec<RemovedWorker>, RemovalError>;
+}
+
+/// A worker that its tier has removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedWorker {
+    pub worker: String,
+    /// Of the specification that it was started from.
+    pub call_digest: Digest,
 }
 
 /// Why a worker did not start.
@@ -160,6 +169,15 @@ pub struct Ended {
     pub output: OutputFile,
     /// From the workload's first instruction to its end.
     pub ran_for: Duration,
+    /// Where a parser read the output; only a command that ended well comes to it.
+    pub parser: Option<ParserEnd>,
+}
+
+/// What became of a command's output parser.
+#[derive(Debug)]
+pub enum ParserEnd {
+    NotStarted(StartError),
+    Ended(Box<Ended>),
 }
 
 /// Proof that every process of one worker is gone.
@@ -181,16 +199,15 @@ impl WorkerGone {
     }
 }
 
-/// Asks the tier to remove the worker of `call_digest`, and takes its word as proof.
+/// Asks the tier to remove every worker of `running`, and takes its word as proof. Whose workers
+/// they were is the tier's to say, and the caller's to compare.
 ///
 /// # Errors
-/// [`RemovalError`] where the removal could not be confirmed.
-pub fn confirm_removal(
-    running: &mut dyn Running,
-    call_digest: Digest,
-) -> Result<WorkerGone, RemovalError> {
-    running.remove().map(|worker| WorkerGone {
-        worker,
-        call_digest,
-    })
+/// [`RemovalError`] where a removal could not be confirmed.
+pub fn confirm_removal(running: &mut dyn Running) -> Result<Vec<WorkerGone>, RemovalError> {
+    let gone = |removed: RemovedWorker| WorkerGone {
+        worker: removed.worker,
+        call_digest: removed.call_digest,
+    };
+    Ok(running.remove()?.into_iter().map(gone).collect())
 }

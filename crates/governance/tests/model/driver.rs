@@ -145,7 +145,7 @@ impl ActionExecutor for Watched {
 
     fn start(&mut self, work: Lowered) -> Result<Box<dyn Running>, StartError> {
         let digest = match &work {
-            Lowered::Worker(spec) => spec.call_digest(),
+            Lowered::Worker(spec) | Lowered::Parsed { command: spec, .. } => spec.call_digest(),
             Lowered::InProcess { call_sha256, .. } => *call_sha256,
         };
         let started = self.inner.start(work)?;

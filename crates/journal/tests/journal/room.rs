@@ -53,9 +53,19 @@ fn worst_settled(call: &str, seq: u64, created_files: Vec<CreatedFile>) -> CallS
         outcome,
         duration_us: NUMBER_MAX,
         stdout: stream.clone(),
-        stderr: stream,
+        stderr: stream.clone(),
         created_files,
         worker: Some(worst(NAME_BYTES_MAX)),
+        parser: Some(ParserFact {
+            exit_code: Some(-(NUMBER_MAX as i64)),
+            signal: Some(-(NUMBER_MAX as i64)),
+            limit: Some(worst(NAME_BYTES_MAX)),
+            duration_us: NUMBER_MAX,
+            stdout: stream.clone(),
+            stderr: stream.clone(),
+            worker: Some(worst(NAME_BYTES_MAX)),
+        }),
+        evidence_sha256: Some(digest("")),
         effect_happened: false,
         ..settled(call, seq)
     }

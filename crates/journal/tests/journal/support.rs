@@ -95,6 +95,8 @@ pub(crate) fn settled(call: &str, dispatched_seq: u64) -> CallSettled {
         stderr: stream,
         created_files: Vec::new(),
         worker: Some("w1".into()),
+        parser: None,
+        evidence_sha256: None,
         effect_happened: true,
     }
 }

@@ -133,6 +133,7 @@ pub(crate) fn copy_call() -> CommandDescriptor {
             (name("count"), ArgumentValue::Integer(3)),
         ]),
         argv: vec!["cp".into(), "data/a.csv".into(), "out/b.csv".into()],
+        sealed: worker::SealedValues::default(),
         environment: BTreeMap::new(),
         program: program("/usr/bin/cp"),
         output_format: OutputFormat::Text,
@@ -158,6 +159,7 @@ pub(crate) fn copy_call() -> CommandDescriptor {
             )]),
             max_file_bytes: 8 << 20,
         }),
+        parser: None,
     }
 }
 

@@ -289,6 +289,7 @@ fn lost() -> Ended {
         stderr: Stream::default(),
         output: OutputFile::NotGranted,
         ran_for: Duration::ZERO,
+        parser: None,
     }
 }
 

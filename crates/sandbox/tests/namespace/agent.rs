@@ -77,8 +77,11 @@ fn spec(tier: &NamespaceTier, agent: &Agent, program: ProgramIdentity) -> Worker
         inputs: BTreeMap::new(),
         channel: Some(agent.channel.clone()),
         shown: Some(agent.program.clone()),
+        ..WorkerHoldings::default()
     };
-    lower(&Descriptor::Launch(Box::new(launch)), holdings).unwrap()
+    lower(&Descriptor::Launch(Box::new(launch)), holdings)
+        .unwrap()
+        .first
 }
 
 fn run(agent: &Agent) -> Done {

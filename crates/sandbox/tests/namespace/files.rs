@@ -232,3 +232,18 @@ echo $HOME; pwd; ls /usr/local /usr/src | head -1; test ! -e /sys; test ! -e /ho
         "1\n2\netc/hosts\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\nnobody\n3\n4\n5\n/tmp\n/workspace\n/usr/local:\n"
     );
 }
+
+#[test]
+fn a_parser_reads_its_whole_input_from_the_start_and_cannot_change_it() {
+    let text: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    let job = Job::sh(
+        "head -c 3 >/dev/null; sha256sum < /dev/stdin; \
+         (echo x > /dev/stdin) 2>/dev/null && echo wrote; ls -A; true",
+    );
+    let whole = Job::new(&["sha256sum"]).reading(&text);
+    let expected = model::Digest::of(&text).to_hex();
+    assert_eq!(run(&whole).ok(), format!("{expected}  -\n"));
+    assert!(!run(&job.reading(&text)).ok().contains("wrote"));
+    assert_eq!(run(&Job::new(&["cat"]).reading(b"")).ok(), "");
+    assert_eq!(run(&Job::new(&["cat"])).ok(), "");
+}

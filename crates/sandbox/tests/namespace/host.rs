@@ -13,8 +13,9 @@ use rustix::event::{Timespec, poll};
 use sandbox::{NamespaceConfig, NamespaceTier, locate_init, programs};
 use worker::{
     CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Ended, Enforcement, Filesystem,
-    Limit, Limits, Network, OutputFile, ParentIdentity, ProgramIdentity, ReadGrant, Running,
-    StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec, confirm_removal, lower,
+    Limit, Limits, Network, OutputFile, ParentIdentity, ParserDescriptor, ProgramIdentity,
+    ReadGrant, Running, StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec,
+    confirm_removal, lower,
 };
 
 /// Longest time that a test waits for a worker.
@@ -97,6 +98,8 @@ pub(crate) struct Job {
     pub(crate) time_ms: u64,
     pub(crate) also: Vec<String>,
     pub(crate) working_dir: String,
+    /// The worker is an output parser that reads this.
+    pub(crate) stdin: Option<Vec<u8>>,
 }
 
 impl Job {
@@ -122,6 +125,7 @@ impl Job {
             time_ms: TIME_MS_DEFAULT,
             also: vec![],
             working_dir: "/workspace".to_owned(),
+            stdin: None,
         }
     }
 
@@ -140,6 +144,11 @@ impl Job {
 
     pub(crate) fn output(mut self, path: &str, mode: CreateMode) -> Self {
         self.output = Some((path.to_owned(), mode));
+        self
+    }
+
+    pub(crate) fn reading(mut self, stdin: &[u8]) -> Self {
+        self.stdin = Some(stdin.to_vec());
         self
     }
 
@@ -222,10 +231,17 @@ impl Job {
             human_approval: false,
             arguments: BTreeMap::new(),
             argv: self.argv.clone(),
+            sealed: worker::SealedValues::default(),
             environment: self.environment.clone(),
-            program,
+            program: program.clone(),
             output_format: OutputFormat::Text,
-            boundary: self.boundary(limits),
+            boundary: self.boundary(limits.clone()),
+            parser: self.stdin.as_ref().map(|_| ParserDescriptor {
+                argv: self.argv.clone(),
+                environment: self.environment.clone(),
+                program,
+                boundary: self.boundary(limits),
+            }),
         }));
         let inputs = self.inputs.iter().map(|(name, content)| {
             let mut file = tempfile::tempfile().unwrap();
@@ -236,7 +252,15 @@ impl Job {
             inputs: inputs.collect(),
             ..WorkerHoldings::default()
         };
-        lower(&descriptor, holdings).unwrap()
+        let workers = lower(&descriptor, holdings).unwrap();
+        match (&self.stdin, workers.parser) {
+            (Some(content), Some(parser)) => {
+                let mut file = tempfile::tempfile().unwrap();
+                std::io::Write::write_all(&mut file, content).unwrap();
+                parser.reading(file)
+            }
+            _ => workers.first,
+        }
     }
 }
 
@@ -303,7 +327,7 @@ pub(crate) fn start(tier: &mut NamespaceTier, job: &Job) -> Result<Box<dyn Runni
 
 pub(crate) fn finish(mut running: Box<dyn Running>) -> Done {
     let ended = wait(running.as_mut());
-    confirm_removal(running.as_mut(), Digest::of(b"")).unwrap();
+    assert_eq!(confirm_removal(running.as_mut()).unwrap().len(), 1);
     let output = match &ended.output {
         OutputFile::Written { file, bytes } => Some(read(file, *bytes)),
         _ => None,

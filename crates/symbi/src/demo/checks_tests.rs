@@ -92,6 +92,9 @@ fn end(outcome: Outcome) -> RunEnd {
         journal: "journal".into(),
         vkey: "key".to_owned(),
         launch: LaunchEnd::Ended(RecordedOutcome {
+            parsed: None,
+            breaks_schema: false,
+            evidence_sha256: None,
             id: CallId::new("launch").unwrap(),
             tool: "command".to_owned(),
             call_sha256: Digest::of(b""),
