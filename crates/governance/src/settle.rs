@@ -60,14 +60,14 @@ impl DispatchedCall {
             journal: self.journal,
         };
         settled.read_parser(&self.descriptor, ended.parser, contained);
-        settled.check_removal(gone);
+        let all_gone = settled.check_removal(gone);
         settled.read_result(&self.descriptor);
         settled.keep_output();
         if let Some(target) = self.target {
             settled.publish(target, ended.output);
         }
         // Private copies may be there as long as the worker may.
-        if let Some(charge) = self.charge.filter(|_| settled.worker.is_none()) {
+        if let Some(charge) = self.charge.filter(|_| !all_gone) {
             charge.keep();
         }
         settled
@@ -130,29 +130,30 @@ impl SettledCall {
     }
 
     /// Every worker that ran must be gone, and must have been this call's.
-    fn check_removal(&mut self, gone: Result<Vec<WorkerGone>, RemovalError>) {
-        let gone = match gone {
-            Ok(gone) => gone,
-            Err(error) => {
-                let reason = shorten(&error.to_string());
-                self.outcome = Outcome::Unconfirmed { reason };
-                return;
+    fn check_removal(&mut self, gone: Result<Vec<WorkerGone>, RemovalError>) -> bool {
+        let ran = 1 + usize::from(self.parsed.is_some());
+        let unconfirmed = match gone {
+            Err(error) => Some(error.to_string()),
+            Ok(gone) => {
+                let own = self.identity.call_sha256;
+                let strange = gone.iter().find(|gone| gone.call_digest() != own);
+                let strange = strange.map(|it| {
+                    let worker = shortened(it.worker(), NAME_BYTES_MAX);
+                    format!("worker {worker} belonged to another call")
+                });
+                let names = gone.iter().map(|it| shortened(it.worker(), NAME_BYTES_MAX));
+                self.workers = names.collect();
+                let missing = (gone.len() != ran)
+                    .then(|| format!("{ran} workers ran, and {} are gone", gone.len()));
+                strange.or(missing)
             }
         };
-        let ran = 1 + usize::from(self.parsed.is_some());
-        if gone.len() != ran {
-            let reason = format!("{ran} workers ran, and {} are gone", gone.len());
+        if let Some(reason) = &unconfirmed {
+            self.workers.clear();
+            let reason = shorten(reason);
             self.outcome = Outcome::Unconfirmed { reason };
         }
-        for gone in gone {
-            let worker = shortened(gone.worker(), NAME_BYTES_MAX);
-            if gone.call_digest() == self.identity.call_sha256 {
-                self.workers.push(worker);
-            } else {
-                let reason = format!("worker {worker} belonged to another call");
-                self.outcome = Outcome::Unconfirmed { reason };
-            }
-        }
+        unconfirmed.is_none()
     }
 
     /// Reads a successful output as its contract promises it; one that is not has failed.
