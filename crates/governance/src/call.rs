@@ -468,6 +468,11 @@ impl DispatchedCall {
         &mut *self.running
     }
 
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        self.identity.tool.as_str()
+    }
+
     /// The running work, to poll it.
     #[must_use]
     pub fn watched(&self) -> &dyn Running {

@@ -150,6 +150,7 @@ fn session(folder: &std::path::Path) -> Result<GovernedToolSession, Box<dyn Erro
         client: Client::Library,
         init_sha256: None,
         one_shot: false,
+        observer: None,
     })?)
 }
 

@@ -27,9 +27,9 @@ pub mod reasoning {
     /// The session that an untrusted client's calls go through.
     pub mod governed_session {
         pub use crate::session::{
-            Answer, Approvals, CallHandle, CallPhase, DecideError, GovernedToolSession, HeldCall,
-            HeldCalls, LaunchEnd, LaunchedAgent, PendingCall, RegisterError, RunRegister,
-            SessionParts, SessionStartError,
+            Answer, Approvals, CallHandle, CallPhase, CallStep, DecideError, GovernedToolSession,
+            HeldCall, HeldCalls, LaunchEnd, LaunchedAgent, ModelStep, PendingCall, Progress,
+            RegisterError, RunObserver, RunRegister, SessionParts, SessionStartError,
         };
         pub use governance::{BrokerToolCall, EndCause, RecordedOutcome, Refusal};
     }

@@ -14,5 +14,7 @@ mod ends;
 mod files;
 #[path = "governed_broker/launch.rs"]
 mod launch;
+#[path = "governed_broker/progress.rs"]
+mod progress;
 #[path = "governed_broker/records.rs"]
 mod records;

@@ -1,5 +1,6 @@
 //! One live worker of the namespace tier, between its start and its removal.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -187,6 +188,13 @@ impl Running for NamespaceWorker {
                 .map(|it| PollFd::new(it, PollFlags::IN)),
         );
         into.push(PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN));
+    }
+
+    fn stdout_since(&self, since: usize) -> Cow<'_, [u8]> {
+        let Phase::Live(live) = &self.phase else {
+            return Cow::Borrowed(&[]);
+        };
+        Cow::Borrowed(live.stdout.bytes.get(since..).unwrap_or_default())
     }
 
     fn advance(&mut self) -> Option<Ended> {

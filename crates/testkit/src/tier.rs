@@ -1,6 +1,7 @@
 //! A tier that runs nothing: a test says what each worker does, ends it when it likes, and reads
 //! what was started, stopped and removed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
@@ -301,6 +302,19 @@ impl FakeTier {
         }
     }
 
+    /// A running worker writes to its standard output. False if there is no such worker.
+    pub fn says(&self, worker: usize, bytes: &[u8]) -> bool {
+        let mut acts = self.stage.lock();
+        match acts.live.get_mut(&worker) {
+            Some(live) if live.play.ending.is_none() => {
+                live.play.stdout.extend_from_slice(bytes);
+                wake(&live.wake);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Blocks until `wanted` holds of the log. False if it does not within `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration, wanted: impl Fn(&[Happened]) -> bool) -> bool {
@@ -477,18 +491,25 @@ impl Running for FakeRunning {
         into.push(PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN));
     }
 
+    fn stdout_since(&self, since: usize) -> Cow<'_, [u8]> {
+        let acts = self.stage.lock();
+        let live = acts.live.get(&self.worker);
+        let said = live.and_then(|live| live.play.stdout.get(since..));
+        Cow::Owned(said.unwrap_or_default().to_vec())
+    }
+
     fn advance(&mut self) -> Option<Ended> {
         if self.ended {
             return None;
         }
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.wake, &mut counter);
         let play = {
             let acts = self.stage.lock();
             let live = acts.live.get(&self.worker)?;
             live.play.ending?;
             live.play.clone()
         };
-        let mut counter = [0; 8];
-        let _ = rustix::io::read(&self.wake, &mut counter);
         self.ended = true;
         self.stage.note(Happened::Ended {
             worker: self.worker,

@@ -3,6 +3,7 @@
 //! A tier never waits by itself. It lends descriptors to the session's one `poll`, and is asked
 //! to [`Running::advance`] when one of them is ready.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::time::Duration;
@@ -31,6 +32,13 @@ pub trait Tier: Send {
 pub trait Running: Send {
     /// The descriptors whose readiness may let [`Running::advance`] make progress.
     fn poll_descriptors<'a>(&'a self, into: &mut Vec<PollFd<'a>>);
+
+    /// What the workload wrote to its standard output so far, without the first `since` bytes.
+    /// Nothing once the end was reported: [`Ended`] has all of it.
+    fn stdout_since(&self, since: usize) -> Cow<'_, [u8]> {
+        let _ = since;
+        Cow::Borrowed(&[])
+    }
 
     /// Takes what is ready, without blocking. `Some` once, when the workload has ended.
     fn advance(&mut self) -> Option<Ended>;

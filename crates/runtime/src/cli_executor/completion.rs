@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::cli_executor::limits::PROVIDER_WIND_UP_MAX;
+use crate::session::{ModelStep, Observed};
 
 /// Held by each request until its completion is recorded.
 #[derive(Debug, Clone)]
@@ -38,6 +39,7 @@ impl WindUp {
 pub(crate) struct OpenRequest {
     journal: Option<Journal>,
     number: u64,
+    observed: Observed,
     _under_way: UnderWay,
 }
 
@@ -47,11 +49,18 @@ impl OpenRequest {
         journal: &Journal,
         event: InferenceRequested,
         under_way: &UnderWay,
+        observed: &Observed,
     ) -> Result<Self, Refusal> {
+        let asked = ModelStep::Asked {
+            request: event.request,
+            reserved_output_tokens: event.reserved_output_tokens,
+        };
+        let told = observed.clone();
         let journal = journal.clone();
         let mut open = Self {
             journal: None,
             number: event.request,
+            observed: observed.clone(),
             _under_way: under_way.clone(),
         };
         // Where the agent goes away meanwhile, what this returns is dropped, and so completed.
@@ -61,6 +70,7 @@ impl OpenRequest {
             Ok(open)
         })
         .await
+        .inspect(|_| told.model(asked))
     }
 
     /// Records the end: `whole` is the size and digest of an answer that came to its end.
@@ -73,6 +83,7 @@ impl OpenRequest {
         let Some(journal) = self.journal.take() else {
             return Ok(());
         };
+        self.tell(status, reason);
         let event = completed(self.number, status, whole, reason);
         append(move || {
             let written = journal.record(event).map(drop);
@@ -83,8 +94,17 @@ impl OpenRequest {
     }
 
     /// The outcome is not known: no record may claim one.
-    pub(crate) fn leave_open(mut self) {
+    pub(crate) fn leave_open(mut self, reason: &str) {
+        self.tell(0, Some(reason));
         self.journal = None;
+    }
+
+    fn tell(&self, status: u16, incomplete: Option<&str>) {
+        self.observed.model(ModelStep::Answered {
+            request: self.number,
+            status,
+            incomplete,
+        });
     }
 }
 
@@ -92,6 +112,7 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         if let Some(journal) = self.journal.take() {
             let reason = Some("interrupted by the end of its connection");
+            self.tell(0, reason);
             let _ = journal.record(completed(self.number, 0, None, reason));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::combinators::BoxBody;
@@ -25,9 +26,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli_executor::completion::{OpenRequest, UnderWay, WindUp, refusal, wind_up};
 use crate::cli_executor::head_clock::{HeadClock, Phase};
-use crate::cli_executor::limits::{PROVIDER_REQUEST_MAX, REQUEST_HEADERS_MAX};
+use crate::cli_executor::limits::{PROVIDER_REQUEST_MAX, REFUSALS_TOLD_MAX, REQUEST_HEADERS_MAX};
 use crate::cli_executor::relay::{Patience, Relay};
-use crate::session::GovernedToolSession;
+use crate::session::{GovernedToolSession, ModelStep};
 
 type Upstream = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 type Answer = BoxBody<Bytes, Infallible>;
@@ -122,6 +123,7 @@ impl ProtectedInference {
             upstream: self.upstream,
             session,
             under_way,
+            refusals: AtomicU64::new(0),
         };
         (proxy, wound_up)
     }
@@ -137,6 +139,7 @@ pub(crate) struct Proxy {
     upstream: Upstream,
     session: GovernedToolSession,
     under_way: UnderWay,
+    refusals: AtomicU64,
 }
 
 impl Proxy {
@@ -171,20 +174,14 @@ impl Proxy {
 
     /// Check, record, send, check the answer, record.
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
-        let target = request
-            .uri()
-            .path_and_query()
-            .map_or("/", |path| path.as_str());
-        let route = parse_route(request.method().as_str(), target)?;
-        if route == Route::Head {
+        let admitted = self.admit(request).await;
+        let Some(admitted) = admitted.inspect_err(|refusal| self.tell_refused(refusal))? else {
             return Ok(Response::new(full(Vec::new())));
-        }
-        let headers = header_pairs(request.headers());
-        let body = read_body(request.into_body()).await?;
-        let admitted = self.lock_guard().admit(route, &headers, &body)?;
+        };
         let outgoing = self.outgoing(&admitted)?;
         let event = requested(&admitted);
-        let open = OpenRequest::record(&self.journal, event, &self.under_way).await?;
+        let observed = self.session.observed();
+        let open = OpenRequest::record(&self.journal, event, &self.under_way, observed).await?;
         let patience = Patience {
             until: Instant::now() + self.answer_timeout,
             timeout: self.answer_timeout,
@@ -199,6 +196,29 @@ impl Proxy {
             Ok(Ok(response)) => response,
         };
         self.pass(response, open, patience).await
+    }
+
+    /// The request as it may go out; `None` where it is answered here.
+    async fn admit(&self, request: Request<Incoming>) -> Result<Option<Admitted>, Refusal> {
+        let target = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
+        let route = parse_route(request.method().as_str(), target)?;
+        if route == Route::Head {
+            return Ok(None);
+        }
+        let headers = header_pairs(request.headers());
+        let body = read_body(request.into_body()).await?;
+        self.lock_guard().admit(route, &headers, &body).map(Some)
+    }
+
+    /// An agent may be refused without end; its owner is told the first times.
+    fn tell_refused(&self, refusal: &Refusal) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) < REFUSALS_TOLD_MAX {
+            let reason = &refusal.reason;
+            self.session.observed().model(ModelStep::Refused { reason });
+        }
     }
 
     async fn pass(

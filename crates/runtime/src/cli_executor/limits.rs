@@ -29,6 +29,8 @@ pub const PROVIDER_REQUEST_MAX: Duration = Duration::from_secs(30);
 pub const REQUEST_HEADERS_MAX: usize = 100;
 /// For the records of provider requests that a close interrupts.
 pub const PROVIDER_WIND_UP_MAX: Duration = Duration::from_secs(5);
+/// Refused requests to the provider that are told to the run's owner while it runs.
+pub const REFUSALS_TOLD_MAX: u64 = 32;
 /// Pieces of a provider's answer that wait for a slow agent.
 pub const RESPONSE_PIECES_MAX: usize = 16;
 

@@ -27,11 +27,11 @@ pub(crate) struct Patience {
 impl Patience {
     /// The answer did not come in time. What the provider did is not known: the run ends.
     pub(crate) fn exhausted(&self, open: OpenRequest) -> Refusal {
-        open.leave_open();
         let reason = format!(
             "the provider did not answer within {} s",
             self.timeout.as_secs_f64()
         );
+        open.leave_open(&reason);
         self.session.cancel_for(EndCause::Inference {
             reason: reason.clone(),
         });

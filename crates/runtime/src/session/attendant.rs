@@ -13,6 +13,7 @@ use worker::{Ended, Ending, OutputFile, Stream};
 
 use crate::session::desk::{Answer, Desk, HeldCall, HoldError};
 use crate::session::parts::{CloseReply, Job, LaunchEnd, Message};
+use crate::session::progress::{CallStep, Observed, Progress};
 use crate::session::signals::Signals;
 use crate::session::ticket::{Standing, Ticket};
 
@@ -21,6 +22,8 @@ pub(crate) struct LiveAgent {
     pub(crate) call: DispatchedCall,
     pub(crate) ticket: Arc<Ticket>,
     pub(crate) ended: Option<Ended>,
+    /// Bytes of its standard output that were told.
+    pub(crate) told: usize,
     pub(crate) reply: oneshot::Sender<LaunchEnd>,
 }
 
@@ -36,6 +39,7 @@ pub(crate) struct Attendant {
     deadline: Instant,
     lifetime: Duration,
     pub(crate) agent: Option<LiveAgent>,
+    pub(crate) observed: Observed,
 }
 
 /// What ended a person's turn.
@@ -59,6 +63,7 @@ impl Attendant {
         signals: Arc<Signals>,
         desk: Arc<Desk>,
         lifetime: Duration,
+        observed: Observed,
     ) -> Self {
         Self {
             mail,
@@ -70,6 +75,7 @@ impl Attendant {
             deadline: Instant::now() + lifetime,
             lifetime,
             agent: None,
+            observed,
         }
     }
 
@@ -164,6 +170,8 @@ impl Attendant {
         let until = Instant::now() + timeout;
         let held = self.desk.hold(call, state, timeout, until)?;
         ticket.set_held(true);
+        self.observed
+            .call(call.id(), call.tool(), CallStep::Held(&held));
         let ended_early = loop {
             if let Some(cause) = self.last_look() {
                 break Some(Decision::SessionEnds(cause));
@@ -261,11 +269,21 @@ impl Attendant {
         drop(descriptors);
         if let Some(agent) = self.agent.as_mut().filter(|agent| agent.ended.is_none()) {
             agent.ended = agent.call.running().advance();
+            agent.tell(&self.observed);
         }
     }
 }
 
 impl LiveAgent {
+    /// Tells what it said since the last time.
+    fn tell(&mut self, observed: &Observed) {
+        let said = self.call.watched().stdout_since(self.told);
+        if !said.is_empty() {
+            observed.tell(&Progress::AgentSaid(&said));
+            self.told += said.len();
+        }
+    }
+
     fn is_abandoned(&self) -> bool {
         self.ticket.standing() == Standing::CommittedAbandoned
     }
@@ -302,7 +320,13 @@ mod tests {
         let (mail, inbox) = mpsc::channel(4);
         let signals = Arc::new(Signals::new().unwrap());
         let desk = Arc::new(Desk::new(Arc::clone(&signals)));
-        let attendant = Attendant::new(inbox, signals, desk, Duration::from_secs(1));
+        let attendant = Attendant::new(
+            inbox,
+            signals,
+            desk,
+            Duration::from_secs(1),
+            Observed::default(),
+        );
         let place = mail.try_reserve().unwrap();
         let rest = std::thread::spawn(|| attendant.into_rest().1.count());
         std::thread::sleep(Duration::from_millis(50));

@@ -15,6 +15,7 @@ use worker::Ended;
 
 use crate::session::attendant::{Attendant, Decision};
 use crate::session::parts::Approvals;
+use crate::session::progress::{CallStep, Observed};
 use crate::session::ticket::{Standing, Ticket};
 
 /// Why the register took no entry.
@@ -73,6 +74,7 @@ pub struct GovernedToolDispatcher {
     /// The session ends with its only call: both records go in one write.
     pub(crate) one_shot: bool,
     pub(crate) end_recorded: bool,
+    pub(crate) observed: Observed,
 }
 
 impl std::fmt::Debug for GovernedToolDispatcher {
@@ -92,12 +94,16 @@ impl GovernedToolDispatcher {
         attendant: &mut Attendant,
     ) -> Result<RecordedOutcome, Halt> {
         let proposed = still_wanted(self.admit(call)?, ticket)?;
-        let prepared = self.executor.prepare(proposed)?;
+        let prepared = self.prepare(proposed)?;
         let approved = self.approve(prepared, ticket, attendant)?;
         let authorized = approved.authorize(&mut *self.gate, &self.state)?;
         let recorded = self.record(authorized, ticket, attendant)?;
         let settled = match recorded.dispatch(&mut *self.executor) {
-            Ok(dispatched) => self.run_to_end(dispatched, ticket, attendant),
+            Ok(dispatched) => {
+                self.observed
+                    .call(dispatched.id(), dispatched.tool(), CallStep::Running);
+                self.run_to_end(dispatched, ticket, attendant)
+            }
             Err(not_started) => *not_started,
         };
         self.settle(settled)
@@ -112,12 +118,16 @@ impl GovernedToolDispatcher {
     ) -> Result<Result<DispatchedCall, RecordedOutcome>, Halt> {
         self.rules.check_registry(self.executor.tools())?;
         let proposed = still_wanted(self.rules.admit_launch(executor)?, ticket)?;
-        let prepared = self.executor.prepare(proposed)?;
+        let prepared = self.prepare(proposed)?;
         let approved = self.approve(prepared, ticket, attendant)?;
         let authorized = approved.authorize(&mut *self.gate, &self.state)?;
         let recorded = self.record(authorized, ticket, attendant)?;
         match recorded.dispatch(&mut *self.executor) {
-            Ok(dispatched) => Ok(Ok(dispatched)),
+            Ok(dispatched) => {
+                self.observed
+                    .call(dispatched.id(), dispatched.tool(), CallStep::Running);
+                Ok(Ok(dispatched))
+            }
             Err(not_started) => self.settle(*not_started).map(Err),
         }
     }
@@ -131,6 +141,16 @@ impl GovernedToolDispatcher {
                 max_calls: self.config.max_calls,
             })),
         }
+    }
+
+    fn prepare(&mut self, proposed: ProposedCall) -> Result<PreparedCall, Halt> {
+        let prepared = self.executor.prepare(proposed)?;
+        let step = CallStep::Prepared {
+            call_sha256: prepared.call_sha256(),
+            spent: self.rules.spent(),
+        };
+        self.observed.call(prepared.id(), prepared.tool(), step);
+        Ok(prepared)
     }
 
     fn approve(
@@ -270,7 +290,11 @@ impl GovernedToolDispatcher {
             settled.record()
         };
         match recorded {
-            Ok(outcome) => Ok(outcome),
+            Ok(outcome) => {
+                let step = CallStep::Ended(&outcome);
+                self.observed.call(&outcome.id, &outcome.tool, step);
+                Ok(outcome)
+            }
             Err(failed) => {
                 let (mut outcome, error) = *failed;
                 self.end_recorded = false;
@@ -285,8 +309,17 @@ impl GovernedToolDispatcher {
         }
     }
 
+    /// Records a refusal, and tells it.
+    pub(crate) fn refuse(&mut self, refusal: &Refusal) -> Result<(), EndCause> {
+        self.note_refusal(refusal)?;
+        let spent = self.rules.spent();
+        let step = CallStep::Refused { refusal, spent };
+        self.observed.call(&refusal.call_id, &refusal.tool, step);
+        Ok(())
+    }
+
     /// Records a refusal, with the run's first record where it is the first.
-    pub(crate) fn note_refusal(&mut self, refusal: &Refusal) -> Result<(), EndCause> {
+    fn note_refusal(&mut self, refusal: &Refusal) -> Result<(), EndCause> {
         let written = if refusal.kind == RefusalKind::Withdrawn {
             self.note(CallWithdrawn {
                 call_id: refusal.call_id.clone(),

@@ -15,6 +15,7 @@ use crate::session::parts::{
     Answer, Job, LaunchEnd, Message, SessionParts, SessionStartError, Started,
 };
 use crate::session::pending::{End, LaunchedAgent, Ownership, PendingCall, end_cause};
+use crate::session::progress::Observed;
 use crate::session::signals::Signals;
 use crate::session::thread::{dispatcher, serve};
 
@@ -32,6 +33,7 @@ pub struct GovernedToolSession {
     desk: Arc<Desk>,
     tools: Arc<[ToolDefinition]>,
     end: Arc<End>,
+    observed: Observed,
     /// Held by every clone.
     _owner: Arc<Owner>,
 }
@@ -69,7 +71,14 @@ impl GovernedToolSession {
         let end = Arc::new(OnceLock::new());
         watch_journal(&parts.journal, &signals);
         let lifetime = parts.config.lifetime;
-        let attendant = Attendant::new(inbox, Arc::clone(&signals), Arc::clone(&desk), lifetime);
+        let observed = Observed::new(parts.observer.clone());
+        let attendant = Attendant::new(
+            inbox,
+            Arc::clone(&signals),
+            Arc::clone(&desk),
+            lifetime,
+            observed.clone(),
+        );
         let dispatcher = dispatcher(parts, rules, &tools);
         let outcome = Arc::clone(&end);
         thread::Builder::new()
@@ -83,6 +92,7 @@ impl GovernedToolSession {
             desk,
             tools,
             end,
+            observed,
         })
     }
 
@@ -234,6 +244,11 @@ impl GovernedToolSession {
             .map_err(|_| self.cause())?;
         self.signals.wake();
         answer.blocking_recv().unwrap_or_else(|_| Err(self.cause()))
+    }
+
+    /// Who is told what happens.
+    pub(crate) const fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     pub(crate) fn cause(&self) -> EndCause {

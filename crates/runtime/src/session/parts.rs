@@ -12,6 +12,7 @@ use model::Digest;
 use tokio::sync::oneshot;
 
 use crate::session::dispatcher::RunRegister;
+use crate::session::progress::RunObserver;
 use crate::session::ticket::{Standing, Ticket};
 
 /// What a session answers to a call.
@@ -112,6 +113,8 @@ pub struct SessionParts {
     pub init_sha256: Option<Digest>,
     /// The session takes one call and ends with it.
     pub one_shot: bool,
+    /// Who is told what happens, while it happens.
+    pub observer: Option<Arc<dyn RunObserver>>,
 }
 
 impl fmt::Debug for SessionParts {

@@ -12,6 +12,7 @@ use crate::session::attendant::{Attendant, LiveAgent, Next, stop_of};
 use crate::session::dispatcher::{GovernedToolDispatcher, Halt};
 use crate::session::parts::{Answer, Job, LaunchEnd, SessionParts, Started};
 use crate::session::pending::{End, end_cause};
+use crate::session::progress::{Observed, Progress};
 use crate::session::ticket::Ticket;
 
 pub(crate) fn dispatcher(
@@ -47,6 +48,7 @@ pub(crate) fn dispatcher(
         registered: false,
         one_shot: parts.one_shot,
         end_recorded: false,
+        observed: Observed::new(parts.observer),
     }
 }
 
@@ -95,7 +97,7 @@ fn answer_call(
 ) -> Result<Answer, EndCause> {
     match dispatcher.govern(call, ticket, attendant) {
         Ok(recorded) => Ok(Answer::Settled(recorded)),
-        Err(Halt::Refused(refusal)) => match dispatcher.note_refusal(&refusal) {
+        Err(Halt::Refused(refusal)) => match dispatcher.refuse(&refusal) {
             Ok(()) => Ok(Answer::Refused(*refusal)),
             Err(cause) => Err(ended(dispatcher, cause)),
         },
@@ -123,13 +125,14 @@ fn launch(
                 call,
                 ticket,
                 ended: None,
+                told: 0,
                 reply,
             });
             let _ = started.send(Started::Running(end));
             return;
         }
         Ok(Err(not_started)) => LaunchEnd::Ended(not_started),
-        Err(Halt::Refused(refusal)) => match dispatcher.note_refusal(&refusal) {
+        Err(Halt::Refused(refusal)) => match dispatcher.refuse(&refusal) {
             Ok(()) => LaunchEnd::Refused(*refusal),
             Err(cause) => LaunchEnd::Session(ended(dispatcher, cause)),
         },
@@ -144,6 +147,10 @@ fn settle_agent(
     ended: Ended,
     stopped: Option<StopCause>,
 ) {
+    let said = ended.stdout.bytes.get(agent.told..).unwrap_or_default();
+    if !said.is_empty() {
+        dispatcher.observed.tell(&Progress::AgentSaid(said));
+    }
     let end = match dispatcher.settle_launch(agent.call, ended, stopped) {
         Ok(outcome) => LaunchEnd::Ended(outcome),
         Err(Halt::Refused(refusal)) => LaunchEnd::Refused(*refusal),

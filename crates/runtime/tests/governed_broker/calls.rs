@@ -303,6 +303,7 @@ fn a_journal_of_another_run_or_principal_refuses_the_start() {
             client: Client::Library,
             init_sha256: Some(Digest::of(b"")),
             one_shot: false,
+            observer: None,
         });
         assert!(matches!(
             refused,

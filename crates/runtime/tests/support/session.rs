@@ -17,8 +17,8 @@ use sandbox::{NamespaceConfig, NamespaceTier, ProgramCache};
 use serde_json::Value;
 use symbi_runtime::LedgerRegister;
 use symbi_runtime::reasoning::governed_session::{
-    Answer, Approvals, GovernedToolSession, HeldCall, LaunchEnd, RegisterError, RunRegister,
-    SessionParts, SessionStartError,
+    Answer, Approvals, GovernedToolSession, HeldCall, LaunchEnd, RegisterError, RunObserver,
+    RunRegister, SessionParts, SessionStartError,
 };
 use symbi_runtime::tools::{LaunchPlan, ToolExecutor, wanted, worker_environment};
 use testkit::tier::{FakeTier, Happened};
@@ -42,6 +42,7 @@ pub struct Setup {
     pub register: Option<Box<dyn RunRegister>>,
     pub launch: Option<LaunchPlan>,
     pub one_shot: bool,
+    pub observer: Option<Arc<dyn RunObserver>>,
 }
 
 impl Default for Setup {
@@ -57,6 +58,7 @@ impl Default for Setup {
             register: None,
             launch: None,
             one_shot: false,
+            observer: None,
         }
     }
 }
@@ -140,6 +142,11 @@ impl Setup {
         self
     }
 
+    pub fn observer(mut self, observer: Arc<dyn RunObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     #[track_caller]
     pub fn start(self) -> Governed {
         self.try_start().unwrap_or_else(|error| panic!("{error}"))
@@ -214,6 +221,7 @@ impl Setup {
             client: Client::Library,
             init_sha256: None,
             one_shot: self.one_shot,
+            observer: self.observer,
         })?;
         Ok(Governed {
             project,

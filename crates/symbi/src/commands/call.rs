@@ -96,6 +96,7 @@ pub(crate) fn run(
         client: Client::Operator,
         init_sha256: Some(init_sha256),
         one_shot: true,
+        observer: None,
         register: None,
     };
     let journal = JournalPlace {

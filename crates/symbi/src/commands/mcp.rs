@@ -66,6 +66,7 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
         client: Client::Uncontained,
         init_sha256: Some(init_sha256),
         one_shot: false,
+        observer: None,
     };
     let output = Output::new(false);
     output.note(&format!(

@@ -126,6 +126,7 @@ pub(crate) fn run_agent(
         client: Client::Contained,
         init_sha256: Some(init_sha256),
         one_shot: false,
+        observer: None,
     };
     let channel = AgentChannel {
         folder,
