@@ -146,7 +146,7 @@ impl GovernedToolDispatcher {
     fn prepare(&mut self, proposed: ProposedCall) -> Result<PreparedCall, Halt> {
         let prepared = self.executor.prepare(proposed)?;
         let step = CallStep::Prepared {
-            call_sha256: prepared.call_sha256(),
+            call: &prepared,
             spent: self.rules.spent(),
         };
         self.observed.call(prepared.id(), prepared.tool(), step);

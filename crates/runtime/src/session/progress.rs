@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use governance::{RecordedOutcome, Refusal};
-use model::{CallId, Digest};
+use governance::{PreparedCall, RecordedOutcome, Refusal};
+use model::CallId;
 
 use crate::session::desk::HeldCall;
 
@@ -35,7 +35,7 @@ pub enum Progress<'a> {
 pub enum CallStep<'a> {
     /// Its whole effect is frozen.
     Prepared {
-        call_sha256: Digest,
+        call: &'a PreparedCall,
         /// Attempts that the session has used up.
         spent: u64,
     },
