@@ -113,6 +113,7 @@ pub(crate) fn is_contained(descriptor: &Descriptor) -> bool {
         .boundary()
         .is_some_and(|boundary| match boundary.network {
             Network::None => true,
+            Network::Bridge => false,
         })
 }
 

@@ -9,7 +9,7 @@ use cedar_policy::{Context, Entities, Entity, EntityId, EntityUid, RestrictedExp
 use model::{ArgumentValue, Digest, RelativePath};
 use worker::{
     CommandBoundary, CommandDescriptor, Descriptor, Filesystem, LaunchDescriptor, Limits,
-    WorkerRoot,
+    ProgramIdentity, WorkerRoot,
 };
 
 use crate::schema::{Subject, SubjectKind};
@@ -306,18 +306,17 @@ fn launch(launch: &LaunchDescriptor) -> Result<Value, RequestError> {
     record(fields)
 }
 
-fn resolved(
-    boundary: &CommandBoundary,
-    program: &worker::ProgramIdentity,
-) -> Result<Value, RequestError> {
-    let program = [
-        ("path", text(&program.path)),
-        ("sha256", digest(&program.sha256)),
-    ];
+fn resolved(boundary: &CommandBoundary, program: &ProgramIdentity) -> Result<Value, RequestError> {
+    let mut bound = vec![("path", text(program.path()))];
+    match program {
+        ProgramIdentity::Content(file) => bound.push(("sha256", digest(&file.sha256))),
+        // The image's id stands for it.
+        ProgramIdentity::Image { .. } => {}
+    }
     let mut fields = vec![
         ("tier", text(boundary.tier.as_str())),
         ("network", text(boundary.network.as_str())),
-        ("program", record(program)?),
+        ("program", record(bound)?),
         ("working_dir", text(&boundary.working_dir)),
         ("limits", limits(&boundary.limits)?),
         ("filesystem", filesystem(&boundary.filesystem)?),

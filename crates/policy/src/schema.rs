@@ -16,7 +16,7 @@ entity Tool = { name: String, version: String, contract_sha256: String, risk_tie
 type Limit = { value: Long, enforcement: String };
 type Limits = { memory_mib: Limit, cpu_milli: Limit, pids: Limit, file_bytes: Limit, \
 scratch_bytes: Limit, stream_bytes: Limit, time_ms: Limit, landlock: String };
-type Program = { path: String, sha256: String };
+type Program = { path: String, sha256?: String };
 type ParentIdentity = { device: String, inode: String };
 type InputFile = { path: String, parent: String, name: String, extension?: String, \
 bytes: Long, sha256: String };

@@ -1,40 +1,59 @@
-//! No tool writes what decides over tools: a writable ceiling never reaches a control file, nor
-//! the user's own folders.
+//! No tool writes what decides over tools: a writable ceiling never reaches a control file. And no
+//! ceiling at all reaches the system's own views, a container engine's socket, or the user's
+//! private folders.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{SandboxSettings, Volume, VolumeAccess};
+use crate::config::{SandboxSettings, VolumeAccess};
 use crate::dirs::UserDirs;
 use crate::place::shown;
 use crate::project::{CONTROL_NAMES, Project};
 
-/// A writable ceiling over, or inside, a place that decides what tools may do.
+/// Places of the host from which no file is ever granted, nor from a folder above them.
+const PROTECTED: [&str; 6] = [
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run",
+    "/var/lib/docker",
+    "/var/lib/containerd",
+];
+
+/// A ceiling over, or inside, a place that it must not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CeilingError {
     /// The ceiling's folder on the host.
     pub ceiling: PathBuf,
-    /// What it would make writable.
+    /// What it would show or make writable.
     pub place: PathBuf,
+    /// Whether reading there is refused too.
+    pub is_private: bool,
 }
 
 impl fmt::Display for CeilingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the writable volume `{}` would let tools write in `{}`\n  \
-             help: name a folder without control files, like \"./out:/workspace/out:rw\"",
-            shown(&self.ceiling),
-            shown(&self.place)
-        )
+        let (ceiling, place) = (shown(&self.ceiling), shown(&self.place));
+        match self.is_private {
+            true => write!(
+                f,
+                "the volume `{ceiling}` would let tools reach `{place}`, which no tool may\n  \
+                 help: name a folder of data, like \"./data:/workspace/data:ro\""
+            ),
+            false => write!(
+                f,
+                "the writable volume `{ceiling}` would let tools write in `{place}`\n  \
+                 help: name a folder without control files, like \"./out:/workspace/out:rw\""
+            ),
+        }
     }
 }
 
 impl std::error::Error for CeilingError {}
 
 impl Project {
-    /// Compares the writable ceilings of the chosen tier, links resolved, with the project's
-    /// control files and the user's folders. A missing folder is compared by its name.
+    /// Compares the ceilings of the chosen tier, links resolved, with the project's control files,
+    /// the user's folders and the host's own. A missing folder is compared by its name.
     ///
     /// # Errors
     /// [`CeilingError`] for the first that reaches one of them.
@@ -43,19 +62,27 @@ impl Project {
         sandbox: &SandboxSettings,
         dirs: &UserDirs,
     ) -> Result<(), CeilingError> {
-        let control = CONTROL_NAMES.map(|name| self.path().join(name));
+        let control = CONTROL_NAMES.map(|name| self.path().join(name)).to_vec();
         let own = [&dirs.config, &dirs.state, &dirs.runtime].map(|folder| real(folder));
-        let places: Vec<PathBuf> = control.into_iter().chain(own).collect();
-        let writable = |volume: &&Volume| volume.access == VolumeAccess::ReadWrite;
-        for volume in sandbox.volumes().iter().filter(writable) {
+        let mut private: Vec<PathBuf> = PROTECTED.map(|path| real(Path::new(path))).into();
+        private.extend(own);
+        private.extend(sandbox.sockets().map(|it| real(&it.resolve(self.path()))));
+        for volume in sandbox.volumes() {
             let ceiling = real(&volume.host.resolve(self.path()));
-            let reached =
-                |place: &&PathBuf| place.starts_with(&ceiling) || ceiling.starts_with(place);
-            if let Some(place) = places.iter().find(reached) {
-                return Err(CeilingError {
-                    place: place.clone(),
-                    ceiling,
-                });
+            let writable: &[PathBuf] = match volume.access {
+                VolumeAccess::ReadWrite => &control,
+                VolumeAccess::ReadOnly => &[],
+            };
+            for (places, is_private) in [(private.as_slice(), true), (writable, false)] {
+                let reached =
+                    |place: &&PathBuf| place.starts_with(&ceiling) || ceiling.starts_with(place);
+                if let Some(place) = places.iter().find(reached) {
+                    return Err(CeilingError {
+                        place: place.clone(),
+                        ceiling,
+                        is_private,
+                    });
+                }
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use model::{Digest, Hasher};
 use sandbox_init::wire::{BoundFile, FileStamp};
-use worker::{ProgramIdentity, WorkerRoot};
+use worker::{ProgramFile, ProgramIdentity, WorkerRoot};
 
 use crate::limits::{
     FIRST_LINE_BYTES_MAX, INTERPRETERS_MAX, LINKS_MAX, PROGRAM_BYTES_MAX, PROGRAMS_CACHED_MAX,
@@ -143,7 +143,7 @@ struct FirstLine {
 /// A program with the states of all its files.
 #[derive(Debug)]
 pub(crate) struct Located {
-    pub(crate) identity: ProgramIdentity,
+    pub(crate) identity: ProgramFile,
     pub(crate) files: Vec<BoundFile>,
 }
 
@@ -163,7 +163,7 @@ pub fn identify_file(
     host: &Path,
     path: &str,
     root: &WorkerRoot,
-) -> Result<ProgramIdentity, ProgramError> {
+) -> Result<ProgramFile, ProgramError> {
     ProgramCache::default().identify_file(host, path, root)
 }
 
@@ -174,9 +174,13 @@ impl ProgramCache {
     /// # Errors
     /// [`ProgramError`] says why it is no program there.
     pub fn resolve(&self, argv0: &str, root: &WorkerRoot) -> Result<ProgramIdentity, ProgramError> {
+        if matches!(root, WorkerRoot::Image { .. }) {
+            return image_program(argv0);
+        }
         let view = View::of(root)?;
         let path = view.look_up(argv0)?;
-        Ok(self.locate(&view, &path, 0)?.identity)
+        let located = self.locate(&view, &path, 0)?;
+        Ok(ProgramIdentity::Content(located.identity))
     }
 
     /// Identifies the host file `host` that the worker will see at `path`; an interpreter is
@@ -189,7 +193,7 @@ impl ProgramCache {
         host: &Path,
         path: &str,
         root: &WorkerRoot,
-    ) -> Result<ProgramIdentity, ProgramError> {
+    ) -> Result<ProgramFile, ProgramError> {
         Ok(self.locate_file(host, path, root)?.identity)
     }
 
@@ -276,7 +280,7 @@ impl ProgramCache {
             interpreter = Some(Box::new(located.identity));
         }
         Ok(Located {
-            identity: ProgramIdentity {
+            identity: ProgramFile {
                 path: path.to_owned(),
                 sha256: content.sha256,
                 owner_uid: metadata.uid(),
@@ -308,6 +312,24 @@ impl ProgramCache {
     }
 }
 
+/// A program of an image: the worker looks it up there, and the image's id binds what it finds.
+fn image_program(argv0: &str) -> Result<ProgramIdentity, ProgramError> {
+    if !argv0.starts_with('/') || argv0.contains('\0') {
+        check_name(argv0)?;
+    }
+    Ok(ProgramIdentity::Image {
+        path: argv0.to_owned(),
+    })
+}
+
+/// A bare name, as the worker's `PATH` looks it up.
+fn check_name(name: &str) -> Result<(), ProgramError> {
+    let is_bare = !name.contains(['/', '\0']) && !matches!(name, "" | "." | "..");
+    is_bare.then_some(()).ok_or_else(|| ProgramError::NotAName {
+        name: name.to_owned(),
+    })
+}
+
 /// What a system root shows of the host.
 struct View<'a> {
     also: &'a [String],
@@ -325,11 +347,7 @@ impl<'a> View<'a> {
         if name.starts_with('/') {
             return Ok(name.to_owned());
         }
-        if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." {
-            return Err(ProgramError::NotAName {
-                name: name.to_owned(),
-            });
-        }
+        check_name(name)?;
         let candidates = SEARCHED.map(|folder| format!("{folder}/{name}"));
         let found = candidates
             .into_iter()
@@ -500,6 +518,7 @@ mod tests {
     #[test]
     fn a_bare_name_is_the_file_in_usr_bin_by_content() {
         let found = resolve("true", &system()).unwrap();
+        let found = found.file().unwrap();
         assert_eq!(found.path, "/usr/bin/true");
         assert_eq!(
             found.sha256,
@@ -507,6 +526,20 @@ mod tests {
         );
         assert_eq!(found.owner_uid, 0);
         assert!(found.interpreter.is_none());
+    }
+
+    #[test]
+    fn a_program_of_an_image_is_bound_by_the_images_id() {
+        let root = WorkerRoot::Image {
+            id: "sha256:1".to_owned(),
+        };
+        for path in ["cp", "/opt/tool/run"] {
+            let found = resolve(path, &root).unwrap();
+            assert!(found.path() == path && found.file().is_none());
+        }
+        for name in ["", ".", "..", "./x", "a/b", "a\0b", "/a\0b"] {
+            assert!(resolve(name, &root).is_err(), "{name:?}");
+        }
     }
 
     #[test]

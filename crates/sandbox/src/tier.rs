@@ -11,7 +11,7 @@ use sandbox_init::wire::{
     BoundFile, Bounds, FileStamp, Identity, Input, Output, OutputMode, Plan, Run, ShownFile, Task,
 };
 use worker::{
-    Ending, Enforcement, Limit, Limits, ProgramIdentity, Running, StartError, Tier, TierKind,
+    Ending, Enforcement, Limit, Limits, Network, ProgramFile, Running, StartError, Tier, TierKind,
     WorkerRoot, WorkerSpec,
 };
 
@@ -298,11 +298,13 @@ impl NamespaceTier {
                 stamp: own.stamp,
             });
             checked.files.extend(files);
-            if identity == spec.program() {
+            if Some(identity) == spec.program().file() {
                 return Ok(checked);
             }
         }
-        let program = spec.program();
+        let Some(program) = spec.program().file() else {
+            return Err(failed("program", "this tier runs no image"));
+        };
         let located = self.programs.locate_path(&program.path, root);
         checked.files.extend(unchanged(located, program)?);
         Ok(checked)
@@ -314,6 +316,9 @@ impl NamespaceTier {
                 "this tier shows a root of the system only".into(),
             ));
         };
+        if spec.network() != Network::None {
+            return Err(unavailable("this tier has no network to give".into()));
+        }
         let working_dir = spec.working_dir();
         check_place("working directory", working_dir)?;
         for folder in also {
@@ -348,7 +353,7 @@ impl NamespaceTier {
             output,
             bounds: self.bounds(spec.limits(), is_agent),
             task: Task::Run(Run {
-                program: spec.program().path.clone(),
+                program: spec.program().path().to_owned(),
                 argv: spec.argv().to_vec(),
                 environment: environment.collect(),
                 bound: checked.files,
@@ -441,7 +446,7 @@ struct Checked {
 
 fn unchanged(
     located: Result<Located, ProgramError>,
-    bound: &ProgramIdentity,
+    bound: &ProgramFile,
 ) -> Result<Vec<BoundFile>, StartError> {
     match located {
         Ok(located) if located.identity == *bound => Ok(located.files),

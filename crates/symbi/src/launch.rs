@@ -9,7 +9,9 @@ use project::{AgentExecutor, AgentSettings, Config};
 use sandbox::ProgramCache;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
-use worker::{CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, TierKind};
+use worker::{
+    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramFile, ProgramIdentity, TierKind,
+};
 
 use crate::agents::claude_code::{self, Place, Terms};
 use crate::args::RunArgs;
@@ -79,7 +81,7 @@ pub(crate) fn launch_plan(
     })
 }
 
-type Identities = (ProgramIdentity, Option<ProgramIdentity>);
+type Identities = (ProgramIdentity, Option<ProgramFile>);
 
 /// The program that runs, and the agent's own file `(on the host, in the worker)` if it has one.
 fn identities(
@@ -95,7 +97,7 @@ fn identities(
         .transpose()?;
     let first = argv.first().map_or("", String::as_str);
     let program = match &shown {
-        Some(shown) if shown.path == first => shown.clone(),
+        Some(shown) if shown.path == first => ProgramIdentity::Content(shown.clone()),
         _ => programs.resolve(first, &boundary.root).map_err(|error| {
             Failure::of(Exit::Usage, &error).help(format!(
                 "correct `command` of [agents.{agent}] in symbiont.toml; a file of your own is \
@@ -112,7 +114,7 @@ fn own_program(
     at: &str,
     boundary: &BoundarySettings,
     facts: &LaunchFacts<'_>,
-) -> Result<ProgramIdentity, Failure> {
+) -> Result<ProgramFile, Failure> {
     let agent = facts.name;
     // The agent that is configured is there or not; any other command is what it says.
     let exit = match facts.settings.executor {

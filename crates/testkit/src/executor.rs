@@ -14,7 +14,8 @@ use model::{
 };
 use worker::{
     CommandBoundary, CommandDescriptor, Descriptor, Enforcement, LaunchDescriptor, Limit, Limits,
-    Network, ProgramIdentity, Running, StartError, Tier as _, TierKind, WorkerHoldings, WorkerRoot,
+    Network, ProgramFile, ProgramIdentity, Running, StartError, Tier as _, TierKind,
+    WorkerHoldings, WorkerRoot,
 };
 
 use crate::tier::{FakeTier, Play};
@@ -272,13 +273,13 @@ pub fn command(call: &ProposedCall, tier: &FakeTier) -> Result<CommandDescriptor
 }
 
 fn program(path: &str) -> ProgramIdentity {
-    ProgramIdentity {
+    ProgramIdentity::Content(ProgramFile {
         path: path.to_owned(),
         sha256: Digest::of(path.as_bytes()),
         owner_uid: 0,
         mode: 0o755,
         interpreter: None,
-    }
+    })
 }
 
 /// A boundary without files, with the limits as `tier` enforces them.

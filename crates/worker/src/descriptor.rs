@@ -104,7 +104,7 @@ pub struct LaunchDescriptor {
     pub environment: BTreeMap<String, String>,
     pub program: ProgramIdentity,
     /// The agent's own file, shown besides the root where the root does not have it.
-    pub shown: Option<ProgramIdentity>,
+    pub shown: Option<ProgramFile>,
     pub tools: Vec<ToolName>,
     pub tool_set_sha256: Digest,
     pub policy_sha256: Digest,
@@ -127,16 +127,49 @@ pub struct InferenceTerms {
     pub beta_headers: Vec<String>,
 }
 
-/// The program file that runs, by content: another file of that name is another program.
+/// The program that runs, and what binds its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ProgramIdentity {
+#[serde(tag = "bound_by", rename_all = "snake_case")]
+pub enum ProgramIdentity {
+    /// A file of the host, by what it holds: another file of that name is another program.
+    Content(ProgramFile),
+    /// A file of the worker's image: the image's id binds it.
+    Image {
+        /// An absolute path of the image, or a name that the worker's `PATH` leads to.
+        path: String,
+    },
+}
+
+impl ProgramIdentity {
+    /// The program as the worker names it.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Content(file) => &file.path,
+            Self::Image { path } => path,
+        }
+    }
+
+    /// The file whose content is bound, where it is one.
+    #[must_use]
+    pub const fn file(&self) -> Option<&ProgramFile> {
+        match self {
+            Self::Content(file) => Some(file),
+            Self::Image { .. } => None,
+        }
+    }
+}
+
+/// A program file of the host, with all that decides what it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProgramFile {
     /// Absolute path inside the worker.
     pub path: String,
     pub sha256: Digest,
     pub owner_uid: u32,
     pub mode: u32,
     /// The interpreter of a script's first line, bound in the same way.
-    pub interpreter: Option<Box<ProgramIdentity>>,
+    pub interpreter: Option<Box<ProgramFile>>,
 }
 
 /// The operator's ceiling and this call's files.
@@ -203,6 +236,8 @@ pub enum WorkerRoot {
 pub enum Network {
     /// A loopback of its own and nothing else.
     None,
+    /// The container engine's own network, which leads out. Never in production.
+    Bridge,
 }
 
 impl Network {
@@ -210,6 +245,7 @@ impl Network {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Bridge => "bridge",
         }
     }
 }

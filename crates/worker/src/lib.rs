@@ -15,7 +15,7 @@ mod tier;
 pub use descriptor::{
     CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Enforcement, Filesystem,
     InferenceTerms, LaunchDescriptor, Limit, Limits, Network, ParentIdentity, ParserDescriptor,
-    ProgramIdentity, ReadGrant, SealedValues, TierKind, WorkerRoot,
+    ProgramFile, ProgramIdentity, ReadGrant, SealedValues, TierKind, WorkerRoot,
 };
 pub use lower::{
     LowerError, ParserSpec, SealedArgv, WorkerFile, WorkerHoldings, WorkerOutput, WorkerSpec,

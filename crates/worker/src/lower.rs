@@ -9,7 +9,7 @@ use model::json::CanonicalError;
 use model::{CreateMode, Digest, Hasher, Redacted, RelativePath};
 
 use crate::descriptor::{
-    CommandBoundary, CommandDescriptor, Descriptor, LaunchDescriptor, Limits, Network,
+    CommandBoundary, CommandDescriptor, Descriptor, LaunchDescriptor, Limits, Network, ProgramFile,
     ProgramIdentity, WorkerRoot,
 };
 
@@ -88,7 +88,7 @@ pub struct WorkerSpec {
     output: Option<WorkerOutput>,
     stdin: Option<File>,
     channel: Option<PathBuf>,
-    shown: Option<(ProgramIdentity, PathBuf)>,
+    shown: Option<(ProgramFile, PathBuf)>,
 }
 
 /// Without argv, which can hold what nobody may see.
@@ -156,7 +156,7 @@ impl WorkerSpec {
     }
     /// A file that has to be shown besides the root, read-only, and its place on the host.
     #[must_use]
-    pub const fn shown(&self) -> Option<&(ProgramIdentity, PathBuf)> {
+    pub const fn shown(&self) -> Option<&(ProgramFile, PathBuf)> {
         self.shown.as_ref()
     }
 }

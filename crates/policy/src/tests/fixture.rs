@@ -8,8 +8,8 @@ use model::{
 };
 use worker::{
     CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Enforcement, Filesystem,
-    InferenceTerms, LaunchDescriptor, Limit, Limits, Network, ParentIdentity, ProgramIdentity,
-    ReadGrant, TierKind, WorkerRoot,
+    InferenceTerms, LaunchDescriptor, Limit, Limits, Network, ParentIdentity, ProgramFile,
+    ProgramIdentity, ReadGrant, TierKind, WorkerRoot,
 };
 
 use super::api::{LaunchShape, PolicySource, PolicyType, Request, ToolKind, ToolShape};
@@ -81,13 +81,13 @@ pub(crate) fn source(file: &str, text: &str) -> PolicySource {
 }
 
 fn program(path: &str) -> ProgramIdentity {
-    ProgramIdentity {
+    ProgramIdentity::Content(ProgramFile {
         path: path.into(),
         sha256: Digest::of(path.as_bytes()),
         owner_uid: 0,
         mode: 0o755,
         interpreter: None,
-    }
+    })
 }
 
 fn boundary(filesystem: Filesystem) -> CommandBoundary {

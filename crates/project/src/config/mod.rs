@@ -19,7 +19,8 @@ pub use capacity::CapacitySettings;
 pub use host_path::HostPath;
 pub use inference::InferenceSettings;
 pub use sandbox::{
-    ContainerSettings, LimitSettings, NamespaceSettings, SandboxSettings, Volume, VolumeAccess,
+    ContainerNetwork, ContainerSettings, ContainerUser, LimitSettings, NamespaceSettings,
+    SandboxSettings, Volume, VolumeAccess,
 };
 pub use user::{
     Anchor, AnchorPlace, Credential, KeyFileError, Provider, UserConfig, UserConfigError,
@@ -139,7 +140,7 @@ impl Config {
 
 fn read(root: &Table<'_>) -> Config {
     let (name, production) = read_project(root);
-    let sandbox = sandbox::read(root);
+    let sandbox = sandbox::read(root, production);
     Config {
         name,
         production,

@@ -18,6 +18,8 @@ use crate::reader::{Entry, Table};
 
 /// Tiers that a configuration can ask for.
 const TIERS: [TierKind; 3] = [TierKind::Namespace, TierKind::Docker, TierKind::Gvisor];
+/// The id that owns nothing.
+const NOBODY: u32 = 65534;
 const WORKING_DIR_DEFAULT: &str = "/workspace";
 /// Folders of the worker's own root, where no working directory can stand.
 const RESERVED_FOLDERS: [&str; 18] = [
@@ -42,12 +44,20 @@ pub struct SandboxSettings {
 }
 
 impl SandboxSettings {
-    fn container(&self) -> Option<&ContainerSettings> {
+    /// The settings of the chosen tier, where it runs containers.
+    #[must_use]
+    pub fn container(&self) -> Option<&ContainerSettings> {
         match self.tier {
             TierKind::Docker => self.docker.as_ref(),
             TierKind::Gvisor => self.gvisor.as_ref(),
             TierKind::Namespace | TierKind::Firecracker => None,
         }
+    }
+
+    /// The configured sockets of container engines.
+    pub fn sockets(&self) -> impl Iterator<Item = &HostPath> {
+        let tables = [&self.docker, &self.gvisor].into_iter().flatten();
+        tables.filter_map(|table| table.socket.as_ref())
     }
 
     /// The limits of the chosen tier.
@@ -94,10 +104,52 @@ pub struct ContainerSettings {
     pub image: String,
     /// The engine's unix socket, if not the usual one.
     pub socket: Option<HostPath>,
+    /// Whether workers get the engine's own network; never in production.
+    pub network: ContainerNetwork,
+    /// `UID:GID` of the workload; never root.
+    pub user: ContainerUser,
     /// Absolute, inside the worker.
     pub working_dir: String,
     pub volumes: Vec<Volume>,
     pub limits: LimitSettings,
+}
+
+/// The network of a container's workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContainerNetwork {
+    /// A loopback of its own.
+    #[default]
+    None,
+    /// The engine's own network, which leads out.
+    Bridge,
+}
+
+/// Who a container's workload is. Not root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerUser {
+    uid: u32,
+    gid: u32,
+}
+
+impl ContainerUser {
+    #[must_use]
+    pub const fn uid(self) -> u32 {
+        self.uid
+    }
+
+    #[must_use]
+    pub const fn gid(self) -> u32 {
+        self.gid
+    }
+}
+
+impl Default for ContainerUser {
+    fn default() -> Self {
+        Self {
+            uid: NOBODY,
+            gid: NOBODY,
+        }
+    }
 }
 
 /// Limits of one worker, in the units of a descriptor.
@@ -148,7 +200,7 @@ pub enum VolumeAccess {
     ReadWrite,
 }
 
-pub(super) fn read(root: &Table<'_>) -> SandboxSettings {
+pub(super) fn read(root: &Table<'_>, production: bool) -> SandboxSettings {
     let mut settings = SandboxSettings {
         tier: TierKind::Namespace,
         require_enforced: false,
@@ -189,7 +241,10 @@ pub(super) fn read(root: &Table<'_>) -> SandboxSettings {
             format!("add: [sandbox.{name}] with image = \"NAME\""),
         );
     }
-    let container = |entry: Option<Entry<'_>>| entry?.table().and_then(read_container);
+    let container = |entry: Option<Entry<'_>>| {
+        let table = entry?.table()?;
+        read_container(table, production)
+    };
     settings.docker = container(docker);
     settings.gvisor = container(gvisor);
     table.finish();
@@ -245,23 +300,149 @@ fn read_system(entry: &Entry<'_>) -> Vec<String> {
     folders
 }
 
-fn read_container(table: Table<'_>) -> Option<ContainerSettings> {
+fn read_container(table: Table<'_>, production: bool) -> Option<ContainerSettings> {
     let image = table
         .required("image", "\"NAME:TAG\"")
-        .and_then(|entry| label(&entry));
+        .and_then(|entry| read_image(&entry));
     let socket = table
         .entry("socket")
         .and_then(|entry| HostPath::read(&entry));
+    let network = table.entry("network");
+    let network = network.and_then(|entry| read_network(&entry, production));
+    let user = table.entry("user").and_then(|entry| read_user(&entry));
+    refuse_options(&table);
     let (working_dir, volumes) = read_files(&table);
     let limits = read_limits(&table);
     table.finish();
     Some(ContainerSettings {
         image: image?,
         socket,
+        network: network.unwrap_or_default(),
+        user: user.unwrap_or_default(),
         working_dir,
         volumes,
         limits,
     })
+}
+
+/// Options of container engines that would open the worker, with what is there instead.
+const OPENINGS: [(&str, &str); 17] = [
+    (
+        "privileged",
+        "a worker has no capability, and none can be added",
+    ),
+    (
+        "cap_add",
+        "a worker has no capability, and none can be added",
+    ),
+    (
+        "capabilities",
+        "a worker has no capability, and none can be added",
+    ),
+    ("devices", "a worker has no device of the host"),
+    ("gpus", "a worker has no device of the host"),
+    (
+        "security_opt",
+        "a worker's system calls and rights are not the project's to change",
+    ),
+    (
+        "seccomp",
+        "a worker's system calls and rights are not the project's to change",
+    ),
+    ("pid", "a worker has namespaces of its own"),
+    ("ipc", "a worker has namespaces of its own"),
+    ("uts", "a worker has namespaces of its own"),
+    ("userns", "a worker has namespaces of its own"),
+    (
+        "mounts",
+        "files reach a worker through a manifest's [filesystem] below `volumes`",
+    ),
+    (
+        "tmpfs",
+        "a worker's scratch space is bounded by `scratch_mib`",
+    ),
+    ("runtime", "the tier says the runtime: `docker` or `gvisor`"),
+    ("ports", "a worker serves nothing to the host"),
+    (
+        "flags",
+        "what a worker may do is said by the keys of this table alone",
+    ),
+    (
+        "args",
+        "what a worker may do is said by the keys of this table alone",
+    ),
+];
+
+fn refuse_options(table: &Table<'_>) {
+    for (key, why) in OPENINGS {
+        if let Some(entry) = table.entry(key) {
+            entry.fault(format!("`{}` cannot be set", entry.name()), why);
+        }
+    }
+}
+
+/// A name or an id: no option, no address of a registry's API, nothing that needs quoting.
+fn read_image(entry: &Entry<'_>) -> Option<String> {
+    let text = label(entry)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte);
+    let starts = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if starts && text.bytes().all(plain) {
+        return Some(text);
+    }
+    entry.fault(
+        format!("`{}` is no name of an image", text.escape_debug()),
+        "write NAME:TAG or sha256:ID of an image that the engine already has",
+    );
+    None
+}
+
+fn read_network(entry: &Entry<'_>, production: bool) -> Option<ContainerNetwork> {
+    match entry.text()? {
+        "none" => Some(ContainerNetwork::None),
+        "bridge" if production => {
+            entry.fault(
+                "`network = \"bridge\"` lets workers out, which a project in production must not",
+                "leave it out, or set `production = false` under [project]",
+            );
+            None
+        }
+        "bridge" => Some(ContainerNetwork::Bridge),
+        other => {
+            let other = other.escape_debug();
+            entry.fault(
+                format!("workers do not get the network `{other}`"),
+                "write \"none\", or \"bridge\" with `production = false`",
+            );
+            None
+        }
+    }
+}
+
+/// `UID` or `UID:GID`, in numbers: a name means what an image says that it means.
+fn read_user(entry: &Entry<'_>) -> Option<ContainerUser> {
+    let text = entry.text()?;
+    let number = |part: &str| {
+        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| part.parse::<u32>().ok()).flatten()
+    };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    match (number(uid), number(gid)) {
+        (Some(uid), Some(gid)) if uid != 0 && gid != 0 => Some(ContainerUser { uid, gid }),
+        (Some(_), Some(_)) => {
+            entry.fault(
+                "a worker never runs as root",
+                "write another UID:GID, or leave `user` out for 65534:65534",
+            );
+            None
+        }
+        _ => {
+            entry.fault(
+                format!("`{}` is not UID:GID in numbers", text.escape_debug()),
+                "a name would mean whatever the image says; write for example \"65534:65534\"",
+            );
+            None
+        }
+    }
 }
 
 fn read_limits(table: &Table<'_>) -> LimitSettings {

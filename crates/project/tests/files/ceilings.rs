@@ -25,14 +25,10 @@ fn a_writable_ceiling_never_reaches_control_files_or_the_users_folders() {
     symlink(project.join("policies/run"), &link).unwrap();
     for bad in [
         &project,
-        &home.root,
         &project.join("tools"),
         &project.join(".git"),
         &project.join("policies/run"),
         &link,
-        &home.dirs().state,
-        &home.dirs().state.join("trust"),
-        &home.root.join("config"),
     ] {
         assert!(check(&home, bad, "rw").is_err(), "{bad:?}");
         assert_eq!(check(&home, bad, "ro"), Ok(()), "{bad:?}");
@@ -44,6 +40,48 @@ fn a_writable_ceiling_never_reaches_control_files_or_the_users_folders() {
     ] {
         assert_eq!(check(&home, good, "rw"), Ok(()), "{good:?}");
     }
+}
+
+#[test]
+fn no_ceiling_reaches_the_hosts_own_places_the_users_folders_or_what_is_above_them() {
+    let home = Home::with_project();
+    fs::create_dir_all(home.dirs().state.join("trust")).unwrap();
+    let alias = home.root.join("alias");
+    symlink("/proc/self", &alias).unwrap();
+    for bad in [
+        Path::new("/proc"),
+        Path::new("/sys/kernel"),
+        Path::new("/dev/shm"),
+        Path::new("/run/docker.sock"),
+        Path::new("/var/run"),
+        Path::new("/var/lib"),
+        &alias,
+        &home.root,
+        &home.dirs().state,
+        &home.dirs().state.join("trust"),
+        &home.root.join("config"),
+    ] {
+        for access in ["ro", "rw"] {
+            let error = check(&home, bad, access).unwrap_err();
+            assert!(error.is_private, "{bad:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn no_ceiling_reaches_a_configured_engines_socket() {
+    let home = Home::with_project();
+    let socket = home.root.join("engine/docker.sock");
+    let text = format!(
+        "[sandbox]\ntier = \"docker\"\n[sandbox.docker]\nimage = \"x\"\nsocket = \"{}\"\n\
+         volumes = [\"{}:/workspace/x:ro\"]\n",
+        socket.display(),
+        home.root.join("engine").display(),
+    );
+    let config = Config::parse("symbiont.toml", &text).unwrap();
+    let project = Project::open(&home.project()).unwrap();
+    let error = project.check_ceilings(&config.sandbox, &home.dirs());
+    assert_eq!(error.unwrap_err().place, socket);
 }
 
 #[test]

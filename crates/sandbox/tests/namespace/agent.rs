@@ -11,8 +11,8 @@ use model::{AgentName, Digest};
 use sandbox::{NamespaceTier, programs};
 use tempfile::TempDir;
 use worker::{
-    CommandBoundary, Descriptor, Filesystem, LaunchDescriptor, Network, ProgramIdentity,
-    StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec, lower,
+    CommandBoundary, Descriptor, Filesystem, LaunchDescriptor, Network, ProgramFile,
+    ProgramIdentity, StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec, lower,
 };
 
 use crate::host::{Done, Job, finish, tier};
@@ -41,13 +41,14 @@ fn agent(script: &str) -> Agent {
 
 const GUEST: &str = "/opt/agent/agent";
 
-fn identity(host: &Path) -> ProgramIdentity {
+fn identity(host: &Path) -> ProgramFile {
     programs::identify_file(host, GUEST, &WorkerRoot::System { also: vec![] }).unwrap()
 }
 
-fn spec(tier: &NamespaceTier, agent: &Agent, program: ProgramIdentity) -> WorkerSpec {
+fn spec(tier: &NamespaceTier, agent: &Agent, program: ProgramFile) -> WorkerSpec {
     let job = Job::new(&[GUEST, "do it"]);
-    let limits = job.spec_of(tier, program.clone()).limits().clone();
+    let bound = ProgramIdentity::Content(program.clone());
+    let limits = job.spec_of(tier, bound.clone()).limits().clone();
     let boundary = CommandBoundary {
         tier: TierKind::Namespace,
         root: WorkerRoot::System { also: vec![] },
@@ -62,7 +63,7 @@ fn spec(tier: &NamespaceTier, agent: &Agent, program: ProgramIdentity) -> Worker
         task: "do it".to_owned(),
         argv: job.argv.clone(),
         environment: job.environment.clone(),
-        program: program.clone(),
+        program: bound,
         shown: Some(program),
         tools: vec![],
         tool_set_sha256: Digest::of(b""),

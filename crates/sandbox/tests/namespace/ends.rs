@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use worker::{Ending, LimitReached, StartError, Tier};
+use worker::{Ending, LimitReached, ProgramIdentity, StartError, Tier};
 
 use crate::host::{Job, finish, run, run_in, start, tier, wait};
 
@@ -122,9 +122,9 @@ fn children_that_leave_their_session_are_killed_before_the_end_is_told() {
 fn a_program_that_was_replaced_after_it_was_bound_does_not_run() {
     let mut tier = tier();
     let job = Job::new(&["true"]);
-    let mut program = job.program();
+    let mut program = job.program().file().unwrap().clone();
     program.sha256 = model::Digest::of(b"another");
-    let spec = job.spec_of(&tier, program);
+    let spec = job.spec_of(&tier, ProgramIdentity::Content(program));
     match tier.start(spec) {
         Err(StartError::ProgramChanged { path }) => assert_eq!(path, "/usr/bin/true"),
         Err(other) => panic!("{other}"),
@@ -164,7 +164,7 @@ fn two_workers_live_side_by_side() {
 fn a_program_behind_a_link_runs_under_its_own_name() {
     // Debian's awk is a link through /etc/alternatives.
     let job = Job::new(&["awk", "BEGIN { print 6 * 7 }"]);
-    assert_eq!(job.program().path, "/usr/bin/awk");
+    assert_eq!(job.program().path(), "/usr/bin/awk");
     assert_eq!(run(&job).ok(), "42\n");
 }
 

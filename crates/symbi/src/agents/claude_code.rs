@@ -14,7 +14,7 @@ use model::ToolName;
 use sandbox::ProgramCache;
 use symbi_runtime::cli_executor::broker::{McpToolBroker, SERVER_NAME};
 use symbi_runtime::cli_executor::limits::PROVIDER_ANSWER_MAX;
-use worker::{ProgramIdentity, WorkerRoot};
+use worker::{ProgramFile, WorkerRoot};
 
 use crate::exit::{Exit, Failure};
 
@@ -185,7 +185,7 @@ pub(crate) fn check(place: &Place<'_>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The reason.
-pub(crate) fn check_program(program: &ProgramIdentity) -> Result<(), String> {
+pub(crate) fn check_program(program: &ProgramFile) -> Result<(), String> {
     match &program.interpreter {
         None => Ok(()),
         Some(interpreter) => Err(format!(
