@@ -7,6 +7,7 @@ pub(crate) mod gate;
 mod peer;
 mod terminal;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use approval::Operators;
@@ -20,6 +21,7 @@ use crate::approvals::terminal::Terminal;
 use crate::args::ApprovalArgs;
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
+use crate::progress::Screen;
 
 /// The surfaces of a run, open and not yet asking.
 #[derive(Debug)]
@@ -101,6 +103,12 @@ impl Surfaces {
             timeout: Duration::from_secs(config.approval.timeout_seconds),
             holds_per_hour: config.approval.holds_per_hour,
         }))
+    }
+
+    /// Shares the terminal with `screen`, where that writes too.
+    pub(crate) fn beside(self, screen: Option<Arc<Screen>>) -> Self {
+        let terminal = self.terminal.map(|terminal| terminal.beside(screen));
+        Self { terminal, ..self }
     }
 
     /// How long a held call waits.

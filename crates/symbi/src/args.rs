@@ -221,6 +221,10 @@ pub(crate) struct RunArgs {
     /// What the agent is to do
     #[arg(long)]
     pub(crate) task: String,
+    /// Most turns of the agent's own client, where it counts them (Claude Code) [default: the
+    /// configuration's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_turns: Option<u64>,
     /// Most tool calls of the run
     #[arg(long, value_name = "N", default_value_t = governance::limits::CALLS_DEFAULT)]
     pub(crate) max_calls: u64,

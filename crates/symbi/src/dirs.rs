@@ -33,6 +33,11 @@ pub(crate) fn command_environment() -> Vec<(String, String)> {
         .collect()
 }
 
+/// Whether the terminal says that it can only add to what it shows.
+pub(crate) fn is_plain_terminal() -> bool {
+    std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb")
+}
+
 fn xdg(variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
     if let Some(dir) = absolute(variable) {
         return Ok(dir);

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::exit::{Exit, Failure};
+
 /// Remembers that an end was asked for, also while nothing waits for it: from its start on, what is
 /// under way is taken back instead of being cut off.
 #[derive(Debug)]
@@ -37,6 +39,11 @@ impl Watch {
                 let _ = seen.send(true);
             })?;
         Ok(Self(asked))
+    }
+
+    /// The same, for a command: the first thing that it does.
+    pub(crate) fn started() -> Result<Self, Failure> {
+        Self::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))
     }
 
     /// Whether an end was asked for.

@@ -167,10 +167,15 @@ fn command(
 ) -> Result<Vec<String>, Failure> {
     let (settings, task) = (facts.settings, facts.args.task.as_str());
     match &settings.executor {
-        AgentExecutor::Command { command } => Ok(command
-            .iter()
-            .map(|word| fill(word, task, program))
-            .collect()),
+        AgentExecutor::Command { command } => {
+            if facts.args.max_turns.is_some() {
+                return Err(no_turns(facts.name));
+            }
+            Ok(command
+                .iter()
+                .map(|word| fill(word, task, program))
+                .collect())
+        }
         AgentExecutor::ClaudeCode => {
             let terms = claude_terms(facts)?;
             claude_code::check(&Place {
@@ -180,9 +185,20 @@ fn command(
                 pids: settings.pids,
             })?;
             let tools = &settings.allowed_tools;
-            Ok(claude_code::command(task, tools, settings.max_turns, terms))
+            let turns = [settings.max_turns, facts.args.max_turns];
+            let turns = turns.into_iter().flatten().min();
+            Ok(claude_code::command(task, tools, turns, terms))
         }
     }
+}
+
+/// Only a client that we know counts its turns for us.
+fn no_turns(agent: &AgentName) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("`--max-turns` means nothing to the agent `{agent}`, which is any command"),
+    )
+    .help("bound it with --max-calls, --budget-timeout and --budget-tokens")
 }
 
 /// What Claude Code must know of its terms; without a model it can do nothing.

@@ -22,6 +22,7 @@ mod interrupt;
 mod launch;
 mod open;
 mod output;
+mod progress;
 mod story;
 mod usage;
 

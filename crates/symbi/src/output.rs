@@ -44,6 +44,11 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{}", visible(text));
     }
 
+    /// One JSON object as a line on stderr.
+    pub(crate) fn event(self, json: &str) {
+        let _ = writeln!(io::stderr().lock(), "{}", visible_json(json));
+    }
+
     /// One JSON object.
     pub(crate) fn value(self, value: &Value) {
         self.json_text(&value.to_string());

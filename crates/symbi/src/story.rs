@@ -3,6 +3,16 @@
 use journal::{Event, OutcomeStatus, PolicyNote, Record, Stage, Verdict};
 use model::Untrusted;
 
+/// What became of a call, in a word.
+pub(crate) const fn status_name(status: OutcomeStatus) -> &'static str {
+    match status {
+        OutcomeStatus::Succeeded => "succeeded",
+        OutcomeStatus::Failed => "failed",
+        OutcomeStatus::Unconfirmed => "unconfirmed",
+        OutcomeStatus::NotStarted => "not_started",
+    }
+}
+
 /// The verdict's name.
 pub(crate) const fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
@@ -146,7 +156,8 @@ fn policy_line(policy: &PolicyNote) -> String {
     }
 }
 
-const fn stage_name(stage: Stage) -> &'static str {
+/// The step's name.
+pub(crate) const fn stage_name(stage: Stage) -> &'static str {
     match stage {
         Stage::Parse => "parse",
         Stage::Prepare => "prepare",

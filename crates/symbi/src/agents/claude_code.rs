@@ -18,7 +18,7 @@ use worker::{ProgramFile, WorkerRoot};
 
 use crate::exit::{Exit, Failure};
 
-pub(crate) use story::Story;
+pub(crate) use story::{Remark, Story};
 
 /// Its program inside the worker, whatever the file is called on the host.
 pub(crate) const PROGRAM: &str = "/agent/claude";

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use approval::limits::{ANSWER_BYTES_MAX, ANSWERS_WRONG_MAX};
 use approval::{Answer, HeldId};
@@ -17,6 +18,8 @@ use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
+use crate::progress::Screen;
+
 /// Largest line of a terminal in its line mode, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 const _: () = assert!(ANSWER_BYTES_MAX < LINE_BYTES_MAX);
@@ -25,6 +28,8 @@ const _: () = assert!(ANSWER_BYTES_MAX < LINE_BYTES_MAX);
 #[derive(Debug)]
 pub(super) struct Terminal {
     tty: OwnedFd,
+    /// What else writes there.
+    screen: Option<Arc<Screen>>,
 }
 
 /// What became of a question.
@@ -40,7 +45,12 @@ impl Terminal {
     pub(super) fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let tty = rustix::fs::openat(CWD, "/dev/tty", flags, Mode::empty())?;
-        Ok(Self { tty })
+        Ok(Self { tty, screen: None })
+    }
+
+    /// Asks with the terminal to itself, where `screen` writes there too.
+    pub(super) fn beside(self, screen: Option<Arc<Screen>>) -> Self {
+        Self { screen, ..self }
     }
 
     /// Asks about every call that is held, until dropped.
@@ -64,6 +74,7 @@ impl Terminal {
             let asked = Question {
                 tty: &tty,
                 call: &call,
+                screen: self.screen.as_ref(),
             };
             match asked.ask(&mut held, &mut continued).await {
                 Ok(Asked::Again) => {}
@@ -89,6 +100,7 @@ impl Terminal {
 struct Question<'a> {
     tty: &'a AsyncFd<OwnedFd>,
     call: &'a HeldCall,
+    screen: Option<&'a Arc<Screen>>,
 }
 
 impl Question<'_> {
@@ -96,6 +108,7 @@ impl Question<'_> {
         if !self.is_in_front()? {
             return Ok(Asked::Behind);
         }
+        let _turn = self.screen.map(Screen::question);
         let _modes = LineModes::set(self.tty)?;
         self.write(&request(self.call)).await?;
         let mut wrong = 0;

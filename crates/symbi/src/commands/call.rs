@@ -17,6 +17,7 @@ use crate::args::{ApprovalArgs, CallArgs, Common};
 use crate::claim::{self, Begun, Claim};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
+use crate::interrupt::Watch;
 use crate::open::{OPERATOR, OpenProject, find_tool, launches, principals, shape};
 use crate::output::Output;
 
@@ -51,6 +52,7 @@ pub(crate) fn run(
     id: Option<RunId>,
     common: &Common,
 ) -> Result<Exit, Failure> {
+    let watch = Watch::started()?;
     let arguments = parse_arguments(&args.arguments)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
     let request = serde_json::json!({ "call": args.tool, "arguments": arguments });
@@ -112,7 +114,7 @@ pub(crate) fn run(
         name: name.to_string(),
         arguments: Value::Object(arguments),
     };
-    let (answer, end) = serve(parts, call, surfaces)?;
+    let (answer, end) = serve(parts, call, surfaces, &watch)?;
     report(&answer, end.as_ref(), &mut claim, journal, common)
 }
 
@@ -121,6 +123,7 @@ fn serve(
     parts: SessionParts,
     call: BrokerToolCall,
     surfaces: Surfaces,
+    watch: &Watch,
 ) -> Result<(Result<Answer, EndCause>, Option<EndCause>), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -132,11 +135,12 @@ fn serve(
     runtime.block_on(async {
         let mut answer = Box::pin(session.call(call));
         let answered = tokio::select! {
-            answered = &mut answer => answered,
-            () = crate::interrupt::interrupted() => {
+            biased;
+            () = watch.asked() => {
                 session.cancel();
                 answer.as_mut().await
             }
+            answered = &mut answer => answered,
         };
         drop(answer);
         // A one-shot session has ended with its call; what it ended with is asked here.

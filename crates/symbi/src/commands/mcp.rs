@@ -26,8 +26,7 @@ use crate::output::Output;
 
 /// Runs the command. Standard output is the client's; all that a person reads is on stderr.
 pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
-    let watch =
-        Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
+    let watch = Watch::started()?;
     Budgets {
         max_calls: args.max_calls,
         timeout: args.budget_timeout,

@@ -29,6 +29,7 @@ use crate::interrupt::Watch;
 use crate::launch::{LaunchFacts, launch_plan};
 use crate::open::{OpenProject, check_agents};
 use crate::output::Output;
+use crate::progress::{self, Hearing, Live};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -40,6 +41,16 @@ pub(crate) struct RunEnd {
     pub(crate) session: Result<(), EndCause>,
     /// The agent's own account, where its executor has one.
     pub(crate) story: Option<Story>,
+    /// What the agent wrote is on standard output already.
+    pub(crate) is_shown: bool,
+}
+
+/// Who runs it.
+#[derive(Debug)]
+pub(crate) struct Owner<'a> {
+    pub(crate) watch: &'a Watch,
+    /// Where the run is shown while it goes on.
+    pub(crate) show: Option<Output>,
 }
 
 /// Runs the command.
@@ -49,8 +60,7 @@ pub(crate) fn run(
     id: Option<RunId>,
     common: &Common,
 ) -> Result<Exit, Failure> {
-    let watch =
-        Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
+    let watch = Watch::started()?;
     let (open, _) = OpenProject::find_trusted(common.project.as_deref())?;
     let output = Output::new(common.json);
     let request = serde_json::json!({
@@ -61,17 +71,21 @@ pub(crate) fn run(
         Begun::Now(claim) => claim,
         Begun::Before(saved) => return Ok(saved.show(output)),
     };
-    let end = run_agent(&open, args, approval, claim.run(), &watch)?;
+    let owner = Owner {
+        watch: &watch,
+        show: Some(output),
+    };
+    let end = run_agent(&open, args, approval, claim.run(), &owner)?;
     report(&end, &mut claim, output)
 }
 
-/// Runs an agent of a trusted project to its end, or until `watch` is asked for one.
+/// Runs an agent of a trusted project to its end, or until its owner's watch is asked for one.
 pub(crate) fn run_agent(
     open: &OpenProject,
     args: &RunArgs,
     approval: &ApprovalArgs,
     run: RunId,
-    watch: &Watch,
+    owner: &Owner<'_>,
 ) -> Result<RunEnd, Failure> {
     check_budgets(args)?;
     let config = open.config()?;
@@ -83,10 +97,7 @@ pub(crate) fn run_agent(
     let (tier, init_sha256) = govern::tier(open, &config)?;
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let surfaces = Surfaces::open(open, &config, approval, run)?;
-    let folder = open
-        .dirs
-        .run_sockets(run)
-        .map_err(|error| Failure::of(Exit::Storage, &error))?;
+    let folder = run_folder(open, run)?;
     let facts = LaunchFacts {
         name: &name,
         settings: &settings,
@@ -97,6 +108,8 @@ pub(crate) fn run_agent(
         inference: inference.as_ref(),
     };
     let plan = launch_plan(open, &config, &facts, &folder.path().join("channel"))?;
+    let live = owner.live(&facts)?;
+    let surfaces = surfaces.beside(live.as_ref().map(Live::screen));
     let place = RunPlace::create(open, run, name.as_str())?;
     let (journal, vkey) = (place.files.journal().clone(), place.vkey.clone());
     let path = place.files.path().to_owned();
@@ -114,19 +127,13 @@ pub(crate) fn run_agent(
             principal: name.to_string(),
             trusted: BTreeMap::new(),
         },
-        config: LoopConfig {
-            max_calls: args.max_calls,
-            lifetime: Duration::from_secs(args.budget_timeout),
-            approval_timeout: surfaces.timeout(),
-            holds_per_hour: surfaces.holds_per_hour(),
-            ..LoopConfig::default()
-        },
+        config: loop_config(args, &surfaces),
         approvals: surfaces.approvals(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Contained,
         init_sha256: Some(init_sha256),
         one_shot: false,
-        observer: None,
+        observer: live.as_ref().map(Live::observer),
     };
     let channel = AgentChannel {
         folder,
@@ -134,7 +141,9 @@ pub(crate) fn run_agent(
         surfaces,
         executor: settings.executor.as_str(),
     };
-    let (launch, session) = serve(parts, channel, watch).inspect_err(|_| discard_unused(&path))?;
+    let served = serve(parts, channel, owner.watch);
+    let is_shown = live.is_some_and(Live::finish);
+    let (launch, session) = served.inspect_err(|_| discard_unused(&path))?;
     Ok(RunEnd {
         run,
         journal: path,
@@ -142,7 +151,49 @@ pub(crate) fn run_agent(
         story: story(&settings.executor, &launch),
         launch,
         session,
+        is_shown,
     })
+}
+
+impl Owner<'_> {
+    /// Starts to show a run, where it is to be shown.
+    fn live(&self, facts: &LaunchFacts<'_>) -> Result<Option<Live>, Failure> {
+        let Some(output) = self.show else {
+            return Ok(None);
+        };
+        let hearing = match facts.settings.executor {
+            AgentExecutor::ClaudeCode => Hearing::ClaudeCode,
+            AgentExecutor::Command { .. } => Hearing::Plain,
+        };
+        let terms = progress::Terms {
+            agent: facts.name.to_string(),
+            max_calls: facts.args.max_calls,
+            lifetime: Duration::from_secs(facts.args.budget_timeout),
+            model: facts.inference.map(|inference| {
+                let terms = inference.terms();
+                (terms.max_requests, terms.max_total_output_tokens)
+            }),
+        };
+        Live::start(output, hearing, terms)
+            .map(Some)
+            .map_err(|error| Failure::new(Exit::Storage, format!("showing the run: {error}")))
+    }
+}
+
+/// The private folder of a run's sockets.
+pub(crate) fn run_folder(open: &OpenProject, run: RunId) -> Result<RunFolder, Failure> {
+    let folder = open.dirs.run_sockets(run);
+    folder.map_err(|error| Failure::of(Exit::Storage, &error))
+}
+
+fn loop_config(args: &RunArgs, surfaces: &Surfaces) -> LoopConfig {
+    LoopConfig {
+        max_calls: args.max_calls,
+        lifetime: Duration::from_secs(args.budget_timeout),
+        approval_timeout: surfaces.timeout(),
+        holds_per_hour: surfaces.holds_per_hour(),
+        ..LoopConfig::default()
+    }
 }
 
 /// The agent's model, with what its client asks of it.
@@ -362,6 +413,7 @@ fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failu
         output.value(&value);
         return saved.map(|()| exit);
     }
+    let stdout = if end.is_shown { String::new() } else { stdout };
     for (text, to_stdout) in [(stdout, true), (stderr, false)] {
         let shown = Untrusted::new(text).escaped_lines();
         match shown.trim_end() {

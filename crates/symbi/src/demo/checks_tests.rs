@@ -108,6 +108,7 @@ fn end(outcome: Outcome) -> RunEnd {
             unavailable: false,
         }),
         story: None,
+        is_shown: false,
         session: Ok(()),
     }
 }

@@ -21,7 +21,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 use symbi_runtime::reasoning::governed_session::LaunchEnd;
 
 use crate::args::{ApprovalArgs, RunArgs};
-use crate::commands::run::{RunEnd, run_agent};
+use crate::commands::run::{Owner, RunEnd, run_agent};
 use crate::demo::checks::{Check, Facts};
 use crate::demo::evidence::Evidence;
 use crate::demo::lock_file::LockFile;
@@ -50,8 +50,7 @@ pub(crate) fn run(
     output: Output,
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let watch =
-        Watch::start().map_err(|error| Failure::new(Exit::Storage, format!("signals: {error}")))?;
+    let watch = Watch::started()?;
     let lock = LockFile::load(lock)?;
     needs::check()?;
     let place = Place::make(keep)?;
@@ -92,7 +91,7 @@ fn play(
         &run_args(),
         &ApprovalArgs::default(),
         model::RunId::new(),
-        watch,
+        &Owner { watch, show: None },
     ) {
         Ok(end) => end,
         Err(failure) => {
@@ -161,6 +160,7 @@ fn run_args() -> RunArgs {
     RunArgs {
         agent: AGENT.to_owned(),
         task: TASK.to_owned(),
+        max_turns: None,
         max_calls: CALLS_MAX,
         budget_timeout: RUN_MAX.as_secs(),
         budget_tokens: None,

@@ -1,5 +1,7 @@
 //! The terminal of the run.
 
+use serde_json::json;
+
 use crate::world::{call, configure, created, guarded, on_terminal, on_terminal_through, press};
 use crate::world::{records, wait};
 
@@ -195,5 +197,75 @@ fn a_configured_terminal_asks_without_a_flag() {
     configure(&desk, "[approval]\nsurfaces = [\"terminal\"]\n");
     let steps = [wait("> "), press("approve {id}\n")];
     on_terminal(&desk, &call(&[]), &steps).expect(0);
+    assert!(created(&desk));
+}
+
+/// Writes without end, and meanwhile calls `guarded` over the bridge.
+const NOISY: &str = r#"#!/usr/bin/env python3
+import json, os, subprocess, threading, time
+def noise():
+    while True:
+        print("noise", flush=True)
+        time.sleep(0.02)
+server = json.loads(os.environ["SYMBI_MCP_CONFIG"])["mcpServers"]["symbi"]
+bridge = subprocess.Popen([server["command"]] + server["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def send(message):
+    bridge.stdin.write(json.dumps(dict(message, jsonrpc="2.0")).encode() + b"\n")
+    bridge.stdin.flush()
+about = {"name": "t", "version": "1"}
+send({"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}})
+bridge.stdout.readline()
+send({"method": "notifications/initialized"})
+threading.Thread(target=noise, daemon=True).start()
+call = {"name": "guarded", "arguments": {"input": "data/example.csv", "output": "out/new.csv"}}
+send({"id": 1, "method": "tools/call", "params": call})
+bridge.stdout.readline()
+print("answered", flush=True)
+os._exit(0)
+"#;
+
+#[test]
+fn what_an_agent_writes_does_not_disturb_a_question() {
+    let desk = guarded();
+    std::fs::create_dir(desk.project().join("agents")).unwrap();
+    desk.program("agents/noisy.py", NOISY);
+    std::fs::copy(
+        desk.project().join("policies/call/guarded.cedar"),
+        desk.project().join("policies/run/guarded.cedar"),
+    )
+    .unwrap();
+    std::fs::write(
+        desk.project().join("policies/run/start.cedar"),
+        "@id(\"may-start\")\npermit(principal, action == Action::\"tool_call::command\", \
+         resource);\n",
+    )
+    .unwrap();
+    configure(
+        &desk,
+        "[agents.noisy]\nexecutor = \"command\"\ncommand = [\"python3\", \"{program}\"]\nprogram \
+         = \"./agents/noisy.py\"\nallowed_tools = [\"guarded\"]\n",
+    );
+    let run = [
+        "--project",
+        "project",
+        "run",
+        "noisy",
+        "--task",
+        "x",
+        "--approval-terminal",
+    ];
+    let steps = [
+        wait("Type one of these lines"),
+        wait("\n> "),
+        json!({"run": "sleep 1"}),
+        press("approve {id}\n"),
+        wait("answered"),
+    ];
+    let screen = on_terminal(&desk, &run, &steps).expect(0);
+    let (before, after) = screen.text.split_once("symbi: a call waits").unwrap();
+    let (question, after) = after.split_once("symbi: approved held-").unwrap();
+    assert!(before.contains("runs, contained"), "{before}");
+    assert!(!question.contains("noise"), "{question}");
+    assert!(after.contains("noise"), "what waited is shown: {after}");
     assert!(created(&desk));
 }

@@ -11,4 +11,5 @@ mod mcp;
 #[cfg(test)]
 mod output;
 #[cfg(test)]
+mod progress;
 mod run;

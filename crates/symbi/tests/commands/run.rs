@@ -26,7 +26,7 @@ for number in range(1, 1 + int(sys.argv[1])):
     print(json.dumps(ask(number, "tools/call", call)), flush=True)
 "#;
 
-fn counting(times: u32) -> Desk {
+pub(crate) fn counting(times: u32) -> Desk {
     let desk = Desk::with_agents(&format!(
         "[agents.counter]\nexecutor = \"command\"\ncommand = [\"python3\", \"{{program}}\", \
          \"{times}\"]\nprogram = \"./agents/counter.py\"\nallowed_tools = [\"word_count\"]\n"
@@ -136,7 +136,7 @@ fn a_command_that_no_worker_has_is_a_usage_error() {
 const INFERENCE: &str = "[managed_cli.inference]\nprovider = \"work\"\nmodel = \"m-1\"\n\
                          max_output_tokens = 64\n";
 
-fn asking() -> Desk {
+pub(crate) fn asking() -> Desk {
     let ask = "import http.client, json, os\nconnection = http.client.HTTPConnection(\"127.0.0.1\", \
                8091)\nbody = {\"model\": \"m-1\", \"max_tokens\": 9, \"messages\": [{\"role\": \
                \"user\", \"content\": \"x\"}]}\nfor _ in range(9):\n    connection = \
@@ -152,7 +152,7 @@ fn asking() -> Desk {
     desk
 }
 
-fn provider(desk: &Desk, url: &str) {
+pub(crate) fn provider(desk: &Desk, url: &str) {
     let key = desk.configure("work.key", "the-real-key\n");
     let config = format!(
         "[providers.work]\nbase_url = \"{url}\"\napi_key_file = \"{}\"\n",

@@ -28,6 +28,65 @@ pub(crate) struct End {
     pub(crate) is_error: bool,
 }
 
+/// One thing that it tells while it runs. Not escaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Remark {
+    Started {
+        version: String,
+    },
+    /// Its model answered with a text; `message` names the answer.
+    Text {
+        message: String,
+        text: String,
+    },
+    Thinks {
+        message: String,
+    },
+    /// Its model wants a tool.
+    Asks {
+        message: String,
+        tool: String,
+    },
+    /// A call came back as an error.
+    CallFailed,
+}
+
+impl Remark {
+    /// The remarks of one line of its output; none where it cannot be read.
+    pub(crate) fn of_line(line: &[u8]) -> Vec<Self> {
+        let Ok(line) = serde_json::from_slice::<Value>(line) else {
+            return Vec::new();
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let kind = line["type"].as_str().unwrap_or_default();
+        if kind == "system" && line["subtype"] == "init" {
+            let version = text(&line["claude_code_version"]);
+            return vec![Self::Started { version }];
+        }
+        let message = text(&line["message"]["id"]);
+        let blocks = line["message"]["content"].as_array();
+        let of_block = |block: &Value| {
+            let message = message.clone();
+            match (kind, block["type"].as_str()?) {
+                ("assistant", "text") => Some(Self::Text {
+                    message,
+                    text: text(&block["text"]),
+                }),
+                ("assistant", "thinking" | "redacted_thinking") => Some(Self::Thinks { message }),
+                ("assistant", "tool_use") => Some(Self::Asks {
+                    message,
+                    tool: text(&block["name"]),
+                }),
+                ("user", "tool_result") => {
+                    (block["is_error"] == Value::Bool(true)).then_some(Self::CallFailed)
+                }
+                _ => None,
+            }
+        };
+        blocks.into_iter().flatten().filter_map(of_block).collect()
+    }
+}
+
 impl Story {
     /// Reads the whole output.
     pub(crate) fn read(output: &[u8]) -> Self {
@@ -165,6 +224,34 @@ not json
         assert_eq!(story.failure(), Some("Reached maximum number of turns (2)"));
         let story = Story::read(br#"{"type":"result","subtype":"error_during_execution"}"#);
         assert_eq!(story.failure(), Some("error_during_execution"));
+    }
+
+    #[test]
+    fn each_line_is_told_as_it_comes() {
+        let remarks: Vec<Remark> = OUTPUT
+            .lines()
+            .flat_map(|line| Remark::of_line(line.as_bytes()))
+            .collect();
+        let (message, text) = (String::new(), "I look.".to_owned());
+        assert_eq!(
+            remarks[..3],
+            [
+                Remark::Started {
+                    version: "2.1.197".to_owned()
+                },
+                Remark::Text {
+                    message: message.clone(),
+                    text
+                },
+                Remark::Asks {
+                    message,
+                    tool: String::new()
+                },
+            ]
+        );
+        assert_eq!(remarks[3], Remark::CallFailed);
+        assert_eq!(remarks.len(), 5);
+        assert_eq!(Remark::of_line(b"[1]"), []);
     }
 
     #[test]
