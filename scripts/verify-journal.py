@@ -47,9 +47,10 @@ PROOF_BYTES_MAX = 2 * PROOF_RECORDS_MAX * RECORD_BYTES_MAX
 KINDS = {
     "RunStarted": "version project client tools tool_set_sha256 policy_sha256 init_sha256 "
                   "max_calls lifetime_ms tool_time_ms",
-    "CallRefused": "call_id tool stage reason policies call_sha256",
+    "CallRefused": "call_id tool stage reason advice policies call_sha256 approval",
     "CallWithdrawn": "call_id tool cause",
     "CallDispatching": "call_id tool call_sha256 descriptor policies approval",
+    "AnswerRefused": "surface from held_id reason last",
     "FilePublicationPrepared": "publication_id call_sha256 path parent_path parent candidate "
                                "target_name bytes sha256",
     "FilePublicationFinished": "publication_id confirmed error",

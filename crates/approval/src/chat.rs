@@ -23,6 +23,17 @@ pub struct Sender {
     pub user: String,
 }
 
+impl Sender {
+    /// As records name an approver: platform, workspace, channel and user.
+    #[must_use]
+    pub fn identity(&self, platform: &str) -> String {
+        format!(
+            "{platform}/{}/{}/{}",
+            self.workspace, self.channel, self.user
+        )
+    }
+}
+
 /// An answer that a platform vouched for, from a sender that may answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatAnswer {
@@ -49,7 +60,10 @@ pub trait Chat: fmt::Debug + Send {
     fn platform(&self) -> &'static str;
 
     /// The body of the message that shows the review: all of it, in one piece.
-    fn message(&self, held_id: &HeldId, review: &Review) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// [`MessageTooLarge`]: the platform would show a part only.
+    fn message(&self, held_id: &HeldId, review: &Review) -> Result<Vec<u8>, MessageTooLarge>;
 
     /// Checks a callback and reads the answer in it. A callback counts once.
     ///
@@ -57,6 +71,25 @@ pub trait Chat: fmt::Debug + Send {
     /// [`ChatRefusal`]; nothing was answered.
     fn answer(&mut self, callback: &Callback<'_>) -> Result<ChatAnswer, ChatRefusal>;
 }
+
+/// A review that the platform would cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageTooLarge {
+    pub bytes: usize,
+    pub max: usize,
+}
+
+impl fmt::Display for MessageTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, max } = self;
+        write!(
+            f,
+            "the message has {bytes} bytes, and the platform shows {max}; answer at the gate"
+        )
+    }
+}
+
+impl std::error::Error for MessageTooLarge {}
 
 /// Why a callback is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,9 +13,11 @@ mod holds;
 pub mod limits;
 mod operators;
 mod review;
+mod shown;
 pub mod wire;
 
 pub use answer::{Answer, AnswerError, HeldId, HeldIdError};
 pub use holds::{HoldBudget, HoldsSpent};
 pub use operators::{NAMESPACE, Operators, OperatorsError, SignatureError, Signed, Tally, Votes};
 pub use review::{Review, ReviewError, ReviewParts};
+pub use shown::{framed, visible_bytes};

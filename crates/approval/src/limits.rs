@@ -29,8 +29,15 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Longest response on the gate's socket, in bytes, with its line end: a review in JSON.
 pub const RESPONSE_BYTES_MAX: usize = 256 << 10;
 
+/// Largest part of an input that is shown at once, in bytes.
+pub const INPUT_PART_BYTES_MAX: usize = 64 << 10;
+/// Answers that did not count and are recorded, in one run: a flood of them fills no journal.
+pub const ANSWERS_REFUSED_MAX: usize = 64;
+
 /// Largest callback of a chat platform, in bytes.
 pub const CALLBACK_BYTES_MAX: usize = 64 << 10;
+/// Longest text of a chat message, in bytes: a longer one is cut by the platform.
+pub const CHAT_MESSAGE_BYTES_MAX: usize = 40_000;
 /// How far a callback's time may be from ours, in seconds.
 pub const CALLBACK_AGE_SECONDS_MAX: u64 = 300;
 /// Callbacks that are remembered, so that none counts twice.
@@ -41,4 +48,6 @@ pub const CHAT_SENDERS_MAX: usize = 256;
 // The armor of a signature has no character that JSON writes as more than two.
 const _: () = assert!(2 * SIGNATURE_BYTES_MAX + 1024 < REQUEST_BYTES_MAX);
 const _: () = assert!(2 * REVIEW_BYTES_MAX + 1024 < RESPONSE_BYTES_MAX);
+// A part of an input goes in hex.
+const _: () = assert!(2 * INPUT_PART_BYTES_MAX + 16 * 1024 < RESPONSE_BYTES_MAX);
 const _: () = assert!(HELD_ID_BYTES_MAX + 16 < ANSWER_BYTES_MAX);

@@ -2,6 +2,9 @@
 //!
 //! The format is OpenSSH's `PROTOCOL.sshsig`, as `ssh-keygen -Y sign` and ssh-agent make it. A
 //! signature counts for its operator, whichever of their keys made it.
+//!
+//! A security key's signature also says whether somebody touched it, which must be so, and how
+//! often it has signed (OpenSSH's `PROTOCOL.u2f`), which must grow: a copied key shows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +20,13 @@ use crate::review::Review;
 
 /// The namespace of every signature: what it was made for, so that it serves nothing else.
 pub const NAMESPACE: &str = "symbi-approval-v1";
+
+/// What may sign, for messages.
+const KINDS: &str = "`ssh-ed25519`, `ecdsa-sha2-nistp256` and their security key forms \
+                     (`sk-ssh-ed25519@openssh.com`, `sk-ecdsa-sha2-nistp256@openssh.com`) are \
+                     accepted, certificates are not";
+/// Flag of a security key's signature: somebody touched it.
+const USER_PRESENT: u8 = 1;
 
 /// Who may sign, and how many must.
 #[derive(Debug, Clone)]
@@ -86,8 +96,7 @@ impl fmt::Display for OperatorsError {
                 algorithm,
             } => write!(
                 f,
-                "a key of the operator `{operator}` is of the kind `{algorithm}`; `ssh-ed25519` \
-                 and `ecdsa-sha2-nistp256` keys are accepted, certificates are not"
+                "a key of the operator `{operator}` is of the kind `{algorithm}`; {KINDS}"
             ),
             Self::Shared { operator, other } => write!(
                 f,
@@ -127,6 +136,16 @@ pub enum SignatureError {
     OtherText {
         operator: String,
     },
+    /// A security key that nobody touched.
+    NotTouched {
+        operator: String,
+    },
+    /// A security key that has signed more often than this signature says.
+    Counter {
+        operator: String,
+        last: u32,
+        found: u32,
+    },
 }
 
 impl fmt::Display for SignatureError {
@@ -140,11 +159,9 @@ impl fmt::Display for SignatureError {
                 f,
                 "the signature is for the namespace `{found}`, not for `{NAMESPACE}`"
             ),
-            Self::Algorithm { found } => write!(
-                f,
-                "the signature is of the kind `{found}`; `ssh-ed25519` and \
-                 `ecdsa-sha2-nistp256` are accepted, certificates are not"
-            ),
+            Self::Algorithm { found } => {
+                write!(f, "the signature is of the kind `{found}`; {KINDS}")
+            }
             Self::Unknown { fingerprint } => {
                 write!(
                     f,
@@ -155,6 +172,19 @@ impl fmt::Display for SignatureError {
                 f,
                 "the signature of `{operator}` is not over this review: it was made over another \
                  text, or changed"
+            ),
+            Self::NotTouched { operator } => write!(
+                f,
+                "the security key of `{operator}` signed without being touched"
+            ),
+            Self::Counter {
+                operator,
+                last,
+                found,
+            } => write!(
+                f,
+                "the security key of `{operator}` counts {found} signatures, and counted {last} \
+                 before: there may be a copy of it"
             ),
         }
     }
@@ -168,6 +198,8 @@ pub struct Signed {
     operator: String,
     fingerprint: String,
     armored: String,
+    /// Of a security key.
+    counter: Option<u32>,
 }
 
 impl Signed {
@@ -282,8 +314,15 @@ impl Operators {
             .map_err(|_| SignatureError::OtherText {
                 operator: operator.clone(),
             })?;
+        let touch = touch_of(&signature);
+        if touch.is_some_and(|(flags, _)| flags & USER_PRESENT == 0) {
+            return Err(SignatureError::NotTouched {
+                operator: operator.clone(),
+            });
+        }
         Ok(Signed {
             operator: operator.clone(),
+            counter: touch.map(|(_, counter)| counter),
             fingerprint,
             armored: armored.trim_ascii().to_owned(),
         })
@@ -294,10 +333,23 @@ fn accepted(algorithm: &Algorithm) -> bool {
     matches!(
         algorithm,
         Algorithm::Ed25519
+            | Algorithm::SkEd25519
+            | Algorithm::SkEcdsaSha2NistP256
             | Algorithm::Ecdsa {
                 curve: EcdsaCurve::NistP256
             }
     )
+}
+
+/// Flags and counter at the end of a security key's signature.
+fn touch_of(signature: &SshSig) -> Option<(u8, u32)> {
+    match signature.algorithm() {
+        Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => {
+            let (_, [flags, counter @ ..]) = signature.signature_bytes().split_last_chunk::<5>()?;
+            Some((*flags, u32::from_be_bytes(*counter)))
+        }
+        _ => None,
+    }
 }
 
 fn read_key(operator: &str, text: &str) -> Result<PublicKey, OperatorsError> {
@@ -322,6 +374,8 @@ fn read_key(operator: &str, text: &str) -> Result<PublicKey, OperatorsError> {
 pub struct Votes {
     held_id: Option<HeldId>,
     signed: BTreeMap<String, Signed>,
+    /// The last count of each security key that signed in this run, by fingerprint.
+    counters: BTreeMap<String, (u32, String)>,
 }
 
 /// What a signature came to.
@@ -336,19 +390,53 @@ pub enum Tally {
 impl Votes {
     /// Counts a signature under `held_id`. Those under another held call are forgotten: calls
     /// are served one after the other.
-    pub fn add(&mut self, held_id: &HeldId, signed: Signed, operators: &Operators) -> Tally {
+    ///
+    /// # Errors
+    /// [`SignatureError::Counter`]
+    pub fn add(
+        &mut self,
+        held_id: &HeldId,
+        signed: Signed,
+        operators: &Operators,
+    ) -> Result<Tally, SignatureError> {
+        self.check_counter(&signed)?;
         if self.held_id.as_ref() != Some(held_id) {
             self.signed.clear();
             self.held_id = Some(held_id.clone());
         }
         self.signed.insert(signed.operator.clone(), signed);
         if self.signed.len() >= operators.require {
-            Tally::Enough(self.signed.values().cloned().collect())
+            Ok(Tally::Enough(self.signed.values().cloned().collect()))
         } else {
-            Tally::More {
+            Ok(Tally::More {
                 have: self.signed.len(),
                 require: operators.require,
+            })
+        }
+    }
+
+    /// A security key without a counter says 0, always; the same signature again is no new one.
+    fn check_counter(&mut self, signed: &Signed) -> Result<(), SignatureError> {
+        let Some(found) = signed.counter else {
+            return Ok(());
+        };
+        let seen = (found, signed.armored.clone());
+        let last = self.counters.insert(signed.fingerprint.clone(), seen);
+        match last {
+            Some((last, armored)) if (last, found) != (0, 0) && found <= last => {
+                if armored == signed.armored {
+                    return Ok(());
+                }
+                let operator = signed.operator.clone();
+                let fingerprint = signed.fingerprint.clone();
+                self.counters.insert(fingerprint, (last, armored));
+                Err(SignatureError::Counter {
+                    operator,
+                    last,
+                    found,
+                })
             }
+            _ => Ok(()),
         }
     }
 }

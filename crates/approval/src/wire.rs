@@ -1,7 +1,7 @@
 //! The messages on the gate's socket: one JSON object in a line each way, with a version.
 //!
-//! A request is `{"v":1,"request":…}` with one of `"list"`, `"watch"`, `{"show":{…}}` and
-//! `{"decide":{…}}`; a response is `{"v":1,"response":{…}}`. Unknown and repeated fields, other
+//! A request is `{"v":1,"request":…}` with one of `"list"`, `"watch"`, `{"show":{…}}`,
+//! `{"input":{…}}` and `{"decide":{…}}`; a response is `{"v":1,"response":{…}}`. Unknown and repeated fields, other
 //! versions and longer lines are refused.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use model::{Digest, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, HeldId};
-use crate::limits::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use crate::limits::{INPUT_PART_BYTES_MAX, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 /// The only version so far.
 pub const VERSION: u64 = 1;
@@ -25,6 +25,8 @@ pub enum Request {
     Watch,
     /// The whole review of one.
     Show(Show),
+    /// A part of one of its inputs.
+    Input(Input),
     /// An answer to one.
     Decide(Decide),
 }
@@ -33,6 +35,16 @@ pub enum Request {
 #[serde(deny_unknown_fields)]
 pub struct Show {
     pub held_id: HeldId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    pub held_id: HeldId,
+    /// An argument, or a literal path's index.
+    pub input: String,
+    /// Where the part begins, in bytes.
+    pub offset: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +65,7 @@ pub struct Decide {
 pub enum Response {
     Held(Listing),
     Review(ReviewText),
+    Input(InputText),
     /// The answer was taken; it is final.
     Decided(Decided),
     /// The signature was taken; more operators must sign.
@@ -86,6 +99,85 @@ pub struct ReviewText {
     pub held_id: HeldId,
     pub text: String,
     pub review_sha256: Digest,
+}
+
+/// A part of an input's snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputText {
+    pub held_id: HeldId,
+    pub input: String,
+    pub path: String,
+    /// Size and digest of the whole input.
+    pub bytes: u64,
+    pub sha256: Digest,
+    pub offset: u64,
+    /// At most [`INPUT_PART_BYTES_MAX`] bytes in lower-case hex.
+    pub content_hex: String,
+}
+
+/// Why a part is not what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputTextError {
+    /// Not hex, too long, or more than the input has.
+    Form,
+    /// The whole input is not the one that its digest names.
+    OtherBytes { named: Digest, found: Digest },
+}
+
+impl fmt::Display for InputTextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("the part of the input is not of its form"),
+            Self::OtherBytes { named, found } => {
+                write!(f, "the input's digest is {found}, and {named} was named")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InputTextError {}
+
+impl InputText {
+    /// The bytes of a part, in hex.
+    #[must_use]
+    pub fn hex(content: &[u8]) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |value: u8| char::from(DIGITS.get(usize::from(value)).copied().unwrap_or(b'0'));
+        let pair = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
+        content.iter().flat_map(pair).collect()
+    }
+
+    /// The bytes. A part that is the whole input must be what its digest names.
+    ///
+    /// # Errors
+    /// [`InputTextError`]
+    pub fn content(&self) -> Result<Vec<u8>, InputTextError> {
+        let content = unhex(&self.content_hex).ok_or(InputTextError::Form)?;
+        let end = self.offset.checked_add(content.len() as u64);
+        if content.len() > INPUT_PART_BYTES_MAX || end.is_none_or(|end| end > self.bytes) {
+            return Err(InputTextError::Form);
+        }
+        let found = Digest::of(&content);
+        if content.len() as u64 == self.bytes && found != self.sha256 {
+            let named = self.sha256;
+            return Err(InputTextError::OtherBytes { named, found });
+        }
+        Ok(content)
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let pair = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    pairs.iter().map(pair).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,7 +318,13 @@ mod tests {
             signature: Some("-----BEGIN\nx\n".to_owned()),
         };
         let show = Show { held_id: held_id() };
+        let input = Input {
+            held_id: held_id(),
+            input: "data".to_owned(),
+            offset: 7,
+        };
         for request in [
+            Request::Input(input),
             Request::List,
             Request::Watch,
             Request::Show(show),
@@ -291,6 +389,59 @@ mod tests {
             signature: Some("\n".repeat(SIGNATURE_BYTES_MAX)),
         });
         assert!(decide.to_line().len() <= REQUEST_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_largest_part_of_an_input_fits_and_reads_as_it_was() {
+        let content: Vec<u8> = (0..INPUT_PART_BYTES_MAX).map(|it| it as u8).collect();
+        let text = InputText {
+            held_id: held_id(),
+            input: "x".repeat(256),
+            path: "\u{1b}".repeat(1000),
+            bytes: content.len() as u64,
+            sha256: Digest::of(&content),
+            offset: 0,
+            content_hex: InputText::hex(&content),
+        };
+        let line = Response::Input(text.clone()).to_line();
+        assert!(line.len() <= RESPONSE_BYTES_MAX);
+        assert_eq!(text.content(), Ok(content));
+    }
+
+    #[test]
+    fn a_part_that_is_not_what_it_says_is_refused() {
+        let good = InputText {
+            held_id: held_id(),
+            input: "data".to_owned(),
+            path: "a".to_owned(),
+            bytes: 3,
+            sha256: Digest::of(b"abc"),
+            offset: 0,
+            content_hex: "616263".to_owned(),
+        };
+        assert_eq!(good.content(), Ok(b"abc".to_vec()));
+        for bad in ["6", "6g", "6A", "61626364"] {
+            let part = InputText {
+                content_hex: bad.to_owned(),
+                ..good.clone()
+            };
+            assert_eq!(part.content(), Err(InputTextError::Form), "{bad}");
+        }
+        let other = InputText {
+            content_hex: "616264".to_owned(),
+            ..good.clone()
+        };
+        assert!(matches!(
+            other.content(),
+            Err(InputTextError::OtherBytes { .. })
+        ));
+        let over = "00".repeat(INPUT_PART_BYTES_MAX + 1);
+        let long = InputText {
+            bytes: 1 << 30,
+            content_hex: over,
+            ..good
+        };
+        assert_eq!(long.content(), Err(InputTextError::Form));
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn the_message_shows_the_whole_review_and_how_to_answer() {
         call: &call,
     })
     .expect("a review");
-    let message = slack().message(&held_id, &review);
+    let message = slack().message(&held_id, &review).expect("a message");
     let message: serde_json::Value = serde_json::from_slice(&message).expect("json");
     let text = message["text"].as_str().expect("text");
     assert!(text.contains("\"&lt;!channel&gt;\""), "{text}");

@@ -13,8 +13,11 @@ use std::process::{Command, Stdio};
 use approval::{
     HeldId, NAMESPACE, Operators, OperatorsError, Review, ReviewParts, SignatureError, Tally, Votes,
 };
-use model::Canonical;
+use model::{Canonical, Digest};
 use serde_json::json;
+use ssh_key::private::Ed25519Keypair;
+use ssh_key::public::{KeyData, SkEd25519};
+use ssh_key::{Algorithm, HashAlg, PrivateKey, Signature, SigningKey, SshSig};
 
 struct Keys {
     folder: tempfile::TempDir,
@@ -65,6 +68,135 @@ fn sign(key: &Path, namespace: &str, text: &str, options: &[&str]) -> String {
     let signed = signer.wait_with_output().expect("an end");
     assert!(signed.status.success());
     String::from_utf8(signed.stdout).expect("text")
+}
+
+/// A security key in software: what OpenSSH's `PROTOCOL.u2f` has one do.
+struct SecurityKey {
+    pair: Ed25519Keypair,
+    application: &'static str,
+}
+
+impl SecurityKey {
+    fn new(application: &'static str) -> Self {
+        let pair = Ed25519Keypair::from_seed(&[7; 32]);
+        Self { pair, application }
+    }
+
+    fn public(&self) -> SkEd25519 {
+        SkEd25519::new(self.pair.public, self.application)
+    }
+
+    fn public_line(&self) -> String {
+        let key = ssh_key::PublicKey::new(KeyData::SkEd25519(self.public()), "alice");
+        key.to_openssh().expect("a line")
+    }
+
+    fn sign(&self, text: &str, flags: u8, counter: u32) -> String {
+        let signed = SshSig::signed_data(NAMESPACE, HashAlg::Sha512, text.as_bytes());
+        let touch = [&[flags], &counter.to_be_bytes()[..]].concat();
+        let digest = |bytes: &[u8]| Digest::of(bytes).as_bytes().to_vec();
+        let message = [
+            digest(self.application.as_bytes()),
+            touch.clone(),
+            digest(&signed.expect("what is signed")),
+        ]
+        .concat();
+        let raw = made_with(&PrivateKey::from(self.pair.clone()), &message);
+        let bytes = [raw.as_bytes(), &touch].concat();
+        let raw = Signature::new(Algorithm::SkEd25519, bytes).expect("a signature");
+        let public = KeyData::SkEd25519(self.public());
+        SshSig::new(public, NAMESPACE, HashAlg::Sha512, raw)
+            .and_then(|it| it.to_pem(ssh_key::LineEnding::LF))
+            .expect("an armored signature")
+    }
+}
+
+fn made_with<K: SigningKey>(key: &K, message: &[u8]) -> Signature {
+    key.try_sign(message).expect("a signature")
+}
+
+#[test]
+fn a_security_key_counts_where_it_was_touched_and_its_counter_grows() {
+    let key = SecurityKey::new("ssh:");
+    let operators = operators(&[("alice", &[&key.public_line()])], 1).expect("operators");
+    let text = review(1).text().to_owned();
+    let mut votes = Votes::default();
+    let mut add = |counter| {
+        let armored = key.sign(&text, 1, counter);
+        let signed = operators.verify(&review(1), &armored).expect("a signature");
+        votes.add(&held_id("held-1"), signed, &operators)
+    };
+    for counter in [0, 0, 5, 5, 6] {
+        assert!(matches!(add(counter), Ok(Tally::Enough(_))), "{counter}");
+    }
+    let (operator, last, found) = ("alice".to_owned(), 6, 5);
+    let refused = Err(SignatureError::Counter {
+        operator: operator.clone(),
+        last,
+        found,
+    });
+    assert_eq!(add(5), refused);
+    assert_eq!(add(5), refused);
+    let untouched = operators.verify(&review(1), &key.sign(&text, 4, 7));
+    assert_eq!(untouched, Err(SignatureError::NotTouched { operator }));
+}
+
+#[test]
+fn openssh_accepts_the_same_signature_of_a_security_key() {
+    let key = SecurityKey::new("ssh:");
+    let keys = Keys::new();
+    let allowed = keys.path("allowed");
+    std::fs::write(&allowed, format!("alice {}", key.public_line())).expect("written");
+    let signature = keys.path("signature");
+    std::fs::write(&signature, key.sign(review(1).text(), 1, 9)).expect("written");
+    for (value, good) in [(1, true), (2, false)] {
+        assert_eq!(openssh_verifies(&allowed, &signature, &review(value)), good);
+    }
+}
+
+#[test]
+fn a_security_key_of_another_application_or_changed_flags_does_not_count() {
+    let key = SecurityKey::new("ssh:");
+    let operators = operators(&[("alice", &[&key.public_line()])], 1).expect("operators");
+    let other = SecurityKey::new("ssh:other").sign(review(1).text(), 1, 1);
+    let refused = operators.verify(&review(1), &other);
+    assert!(
+        matches!(refused, Err(SignatureError::Unknown { .. })),
+        "{refused:?}"
+    );
+    let untouched = SshSig::from_pem(key.sign(review(1).text(), 0, 1)).expect("a signature");
+    let mut bytes = untouched.signature_bytes().to_vec();
+    let flags = bytes.len() - 5;
+    bytes[flags] = 1;
+    let raw = Signature::new(Algorithm::SkEd25519, bytes).expect("a signature");
+    let forged = SshSig::new(
+        untouched.public_key().clone(),
+        NAMESPACE,
+        HashAlg::Sha512,
+        raw,
+    )
+    .and_then(|it| it.to_pem(ssh_key::LineEnding::LF))
+    .expect("armored");
+    let operator = "alice".to_owned();
+    let refused = operators.verify(&review(1), &forged);
+    assert_eq!(refused, Err(SignatureError::OtherText { operator }));
+}
+
+fn openssh_verifies(allowed: &Path, signature: &Path, review: &Review) -> bool {
+    let mut verifier = Command::new("ssh-keygen")
+        .args(["-Y", "verify", "-I", "alice", "-n", NAMESPACE, "-f"])
+        .arg(allowed)
+        .arg("-s")
+        .arg(signature)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("ssh-keygen");
+    let mut stdin = verifier.stdin.take().expect("stdin");
+    stdin.write_all(review.text().as_bytes()).expect("read");
+    drop(stdin);
+    verifier.wait().expect("an end").success()
 }
 
 fn review(value: i64) -> Review {
@@ -130,22 +262,7 @@ fn openssh_accepts_what_we_count_and_nothing_else() {
     let signature = keys.path("signature");
     std::fs::write(&signature, &armored).expect("written");
     for (value, good) in [(1, true), (2, false)] {
-        let mut verifier = Command::new("ssh-keygen")
-            .args(["-Y", "verify", "-I", "alice", "-n", NAMESPACE, "-f"])
-            .arg(&allowed)
-            .arg("-s")
-            .arg(&signature)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("ssh-keygen");
-        let mut stdin = verifier.stdin.take().expect("stdin");
-        stdin
-            .write_all(review(value).text().as_bytes())
-            .expect("read");
-        drop(stdin);
-        assert_eq!(verifier.wait().expect("an end").success(), good);
+        assert_eq!(openssh_verifies(&allowed, &signature, &review(value)), good);
         assert_eq!(operators.verify(&review(value), &armored).is_ok(), good);
     }
 }
@@ -249,13 +366,16 @@ fn two_operators_must_sign_and_two_keys_of_one_are_one() {
     };
     assert_eq!(
         votes.add(&held_id("held-1"), signed("laptop"), &operators),
-        one
+        Ok(one.clone())
     );
     assert_eq!(
         votes.add(&held_id("held-1"), signed("desk"), &operators),
-        one
+        Ok(one.clone())
     );
-    let Tally::Enough(all) = votes.add(&held_id("held-1"), signed("bob"), &operators) else {
+    let Tally::Enough(all) = votes
+        .add(&held_id("held-1"), signed("bob"), &operators)
+        .expect("a vote")
+    else {
         panic!("two operators have signed");
     };
     let names: Vec<&str> = all.iter().map(approval::Signed::operator).collect();
@@ -263,7 +383,7 @@ fn two_operators_must_sign_and_two_keys_of_one_are_one() {
     // The next held call starts from nothing.
     assert_eq!(
         votes.add(&held_id("held-2"), signed("bob"), &operators),
-        one
+        Ok(one.clone())
     );
 }
 

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::time::Duration;
 
 use filegrants::{OutputTarget, StagingCharge};
-use journal::{CallDispatching, CallJournal, Journal, JournalError, PolicyNote, RunStarted, Stage};
+use journal::limits::NOTE_TEXT_BYTES_MAX;
+use journal::{
+    CallDispatching, CallJournal, Decision, Journal, JournalError, PolicyNote, RunStarted, Stage,
+    shortened,
+};
 use model::{CallId, Canonical, Digest, ToolName};
-use worker::{Descriptor, LowerError, Running, StartError, WorkerHoldings, lower};
+use worker::{Descriptor, LowerError, ReadGrant, Running, StartError, WorkerHoldings, lower};
 
 use crate::executor::{ActionExecutor, Lowered};
 use crate::gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict, recordable};
@@ -71,6 +76,16 @@ impl PreparedCall {
         self.work.target.is_some()
     }
 
+    /// The call's inputs: the key of each, what the descriptor says of it, and its snapshot.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, &ReadGrant, &File)> {
+        let grants = self.work.descriptor.boundary();
+        let grants = grants.into_iter().flat_map(|it| &it.filesystem.read);
+        grants.filter_map(|(key, grant)| {
+            let snapshot = self.work.holdings.inputs.get(&grant.path)?;
+            Some((key.as_str(), grant, snapshot))
+        })
+    }
+
     /// Refuses this call. Its snapshots are released here.
     #[must_use]
     pub fn refuse(self, stage: Stage, kind: RefusalKind, reason: &str) -> Refusal {
@@ -129,6 +144,18 @@ impl PreparedCall {
             prepared: self,
             receipt: Some(receipt),
         })
+    }
+
+    /// The end of a call that a person denied.
+    #[must_use]
+    pub fn deny(self, receipt: &Receipt) -> Refusal {
+        let who = &receipt.approver;
+        let reason = format!("denied by {} ({})", who.identity, who.surface);
+        let mut refusal = self.refuse(Stage::Approve, RefusalKind::NotApproved, &reason);
+        let mut fact = receipt.fact(Decision::Denied);
+        fact.approver = shortened(&fact.approver, NOTE_TEXT_BYTES_MAX);
+        refusal.approval = Some(Box::new(fact));
+        refusal
     }
 
     fn question<'a>(&'a self, state: &'a LoopState, approval: Approval<'a>) -> PolicyQuestion<'a> {
@@ -282,7 +309,10 @@ impl AuthorizedCall {
             call_sha256: prepared.call_sha256,
             descriptor: prepared.canonical.clone(),
             policies: self.policies,
-            approval: self.receipt.as_ref().map(Receipt::fact),
+            approval: self
+                .receipt
+                .as_ref()
+                .map(|receipt| receipt.fact(Decision::Approved)),
         };
         // Cloned: where the journal refuses this call, its first record is still to be written.
         let recorded = match first.clone() {

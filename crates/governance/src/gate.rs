@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use journal::limits::{NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX, POLICIES_MAX};
+use journal::limits::{NAME_BYTES_MAX, POLICIES_MAX, POLICY_TEXT_BYTES_MAX};
 use journal::{PolicyNote, shortened};
 use model::Digest;
 use worker::Descriptor;
@@ -60,7 +60,7 @@ pub(crate) fn recordable(mut policies: Vec<PolicyNote>) -> Vec<PolicyNote> {
     for note in &mut policies {
         note.id = shortened(&note.id, NAME_BYTES_MAX);
         for text in [&mut note.reason, &mut note.advice] {
-            *text = text.take().map(|it| shortened(&it, NOTE_TEXT_BYTES_MAX));
+            *text = text.take().map(|it| shortened(&it, POLICY_TEXT_BYTES_MAX));
         }
     }
     policies

@@ -1,6 +1,6 @@
-//! A person's yes to exactly one prepared call.
+//! A person's answer to exactly one prepared call.
 
-use journal::ApprovalFact;
+use journal::{ApprovalFact, Decision, InputShown};
 use model::Digest;
 
 /// Who answered, and through which surface.
@@ -26,18 +26,22 @@ pub struct Receipt {
     pub created_at: String,
     pub decided_at: String,
     pub expires_at: String,
+    /// What of the call's inputs was shown where the answer came from.
+    pub inputs_shown: Vec<InputShown>,
 }
 
 impl Receipt {
-    pub(crate) fn fact(&self) -> ApprovalFact {
+    pub(crate) fn fact(&self, decision: Decision) -> ApprovalFact {
         ApprovalFact {
             held_id: self.held_id.clone(),
             surface: self.approver.surface.clone(),
             approver: self.approver.identity.clone(),
+            decision,
             decided_at: self.decided_at.clone(),
             created_at: self.created_at.clone(),
             expires_at: self.expires_at.clone(),
             review_sha256: self.review_sha256,
+            inputs_shown: self.inputs_shown.clone(),
             signatures: self.approver.signatures.clone(),
         }
     }

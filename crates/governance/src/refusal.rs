@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use journal::{PolicyNote, Stage};
+use journal::{ApprovalFact, CallRefused, PolicyNote, Stage};
 use model::{CallId, Digest};
 
 use crate::limits::REASON_BYTES_MAX;
@@ -39,6 +39,8 @@ pub struct Refusal {
     pub advice: Option<String>,
     /// Digest of the prepared call, where it came that far.
     pub call_sha256: Option<Digest>,
+    /// A person's no, where it was one.
+    pub approval: Option<Box<ApprovalFact>>,
 }
 
 impl Refusal {
@@ -60,6 +62,7 @@ impl Refusal {
             policies: Vec::new(),
             advice: None,
             call_sha256: None,
+            approval: None,
         }
     }
 
@@ -72,6 +75,21 @@ impl Refusal {
             Stage::Approve => "approve",
             Stage::Authorize => "authorize",
             Stage::Record => "record",
+        }
+    }
+
+    /// All of it, as the journal keeps it.
+    #[must_use]
+    pub fn record(&self) -> CallRefused {
+        CallRefused {
+            call_id: self.call_id.clone(),
+            tool: self.tool.clone(),
+            stage: self.stage,
+            reason: self.reason.clone(),
+            advice: self.advice.clone(),
+            policies: self.policies.clone(),
+            call_sha256: self.call_sha256,
+            approval: self.approval.as_deref().cloned(),
         }
     }
 

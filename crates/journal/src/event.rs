@@ -9,8 +9,9 @@ use model::{CallId, Canonical, Digest, PublicationId, RelativePath, ToolName};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    CREATED_FILES_MAX, CUSTOM_BYTES_MAX, NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX, NUMBER_MAX,
-    PATH_BYTES_MAX, POLICIES_MAX, SIGNATURES_MAX, TEXT_BYTES_MAX, TOOL_TEXT_BYTES_MAX, TOOLS_MAX,
+    CREATED_FILES_MAX, CUSTOM_BYTES_MAX, INPUTS_SHOWN_MAX, NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX,
+    NUMBER_MAX, PATH_BYTES_MAX, POLICIES_MAX, POLICY_TEXT_BYTES_MAX, SIGNATURES_MAX,
+    TEXT_BYTES_MAX, TOOL_TEXT_BYTES_MAX, TOOLS_MAX,
 };
 
 /// How the run's client is held.
@@ -74,8 +75,14 @@ pub struct CallRefused {
     pub tool: String,
     pub stage: Stage,
     pub reason: String,
+    /// What the caller was told to do about it.
+    #[serde(default)]
+    pub advice: Option<String>,
     pub policies: Vec<PolicyNote>,
     pub call_sha256: Option<Digest>,
+    /// A person's no, where it was one.
+    #[serde(default)]
+    pub approval: Option<ApprovalFact>,
 }
 
 /// The client or the owner took a call back before its effect.
@@ -87,19 +94,44 @@ pub struct CallWithdrawn {
     pub cause: String,
 }
 
-/// A person's yes to exactly one call.
+/// What a person said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    #[default]
+    Approved,
+    Denied,
+}
+
+/// How much of a held call's input was shown where the answer came from, before it came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputShown {
+    /// The argument, or a literal path's index: a key of the descriptor's `filesystem.read`.
+    pub input: String,
+    /// From its beginning, without a gap.
+    pub shown_bytes: u64,
+    pub bytes: u64,
+}
+
+/// A person's answer to exactly one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalFact {
     pub held_id: String,
     pub surface: String,
     pub approver: String,
+    #[serde(default)]
+    pub decision: Decision,
     /// RFC 3339, UTC, like the two that follow; between them.
     pub decided_at: String,
     pub created_at: String,
     pub expires_at: String,
     /// Digest of the text that the person was shown.
     pub review_sha256: Digest,
+    /// Every input of the call. The text has their hashes; this is what was shown of their bytes.
+    #[serde(default)]
+    pub inputs_shown: Vec<InputShown>,
     /// Armored SSH signatures over that text, where operators sign.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<String>,
@@ -117,6 +149,20 @@ pub struct CallDispatching {
     pub descriptor: Canonical,
     pub policies: Vec<PolicyNote>,
     pub approval: Option<ApprovalFact>,
+}
+
+/// An answer, or a connection that could have brought one, that did not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerRefused {
+    pub surface: String,
+    /// Who it came from, as far as the surface knows.
+    pub from: String,
+    /// As it was named, escaped.
+    pub held_id: Option<String>,
+    pub reason: String,
+    /// Further ones of this run are refused too, and not recorded.
+    pub last: bool,
 }
 
 /// A directory or file on its device; both are decimal numbers as text.
@@ -430,9 +476,41 @@ impl Fields {
                 self.bytes(
                     field,
                     text.as_deref().unwrap_or_default(),
-                    NOTE_TEXT_BYTES_MAX,
+                    POLICY_TEXT_BYTES_MAX,
                 )?;
             }
+        }
+        Ok(())
+    }
+
+    fn approval(&self, approval: &ApprovalFact) -> Result<(), FieldError> {
+        self.name("approval.held_id", &approval.held_id)?;
+        self.name("approval.surface", &approval.surface)?;
+        self.bytes("approval.approver", &approval.approver, NOTE_TEXT_BYTES_MAX)?;
+        self.name("approval.decided_at", &approval.decided_at)?;
+        self.name("approval.created_at", &approval.created_at)?;
+        self.name("approval.expires_at", &approval.expires_at)?;
+        self.count(
+            "approval.inputs_shown",
+            approval.inputs_shown.len(),
+            INPUTS_SHOWN_MAX,
+        )?;
+        for shown in &approval.inputs_shown {
+            self.name("approval.inputs_shown.input", &shown.input)?;
+            self.number("approval.inputs_shown.bytes", shown.bytes)?;
+            self.at_most(
+                "approval.inputs_shown.shown_bytes",
+                shown.shown_bytes,
+                shown.bytes,
+            )?;
+        }
+        self.count(
+            "approval.signatures",
+            approval.signatures.len(),
+            SIGNATURES_MAX,
+        )?;
+        for signature in &approval.signatures {
+            self.bytes("approval.signatures", signature, NOTE_TEXT_BYTES_MAX)?;
         }
         Ok(())
     }
@@ -492,7 +570,11 @@ events! {
     CallRefused: |e, f| {
         f.bytes("tool", &e.tool, TOOL_TEXT_BYTES_MAX)?;
         f.text("reason", &e.reason)?;
+        f.optional("advice", e.advice.as_deref())?;
         f.policies(&e.policies)?;
+        if let Some(approval) = &e.approval {
+            f.approval(approval)?;
+        }
     }, Rule::Anytime;
 
     CallWithdrawn: |e, f| {
@@ -503,18 +585,16 @@ events! {
     CallDispatching: |e, f| {
         f.policies(&e.policies)?;
         if let Some(approval) = &e.approval {
-            f.name("approval.held_id", &approval.held_id)?;
-            f.name("approval.surface", &approval.surface)?;
-            f.bytes("approval.approver", &approval.approver, NOTE_TEXT_BYTES_MAX)?;
-            f.name("approval.decided_at", &approval.decided_at)?;
-            f.name("approval.created_at", &approval.created_at)?;
-            f.name("approval.expires_at", &approval.expires_at)?;
-            f.count("approval.signatures", approval.signatures.len(), SIGNATURES_MAX)?;
-            for signature in &approval.signatures {
-                f.bytes("approval.signatures", signature, NOTE_TEXT_BYTES_MAX)?;
-            }
+            f.approval(approval)?;
         }
     }, Rule::Dispatch { call: e.call_sha256 };
+
+    AnswerRefused: |e, f| {
+        f.name("surface", &e.surface)?;
+        f.bytes("from", &e.from, NOTE_TEXT_BYTES_MAX)?;
+        f.name("held_id", e.held_id.as_deref().unwrap_or_default())?;
+        f.bytes("reason", &e.reason, NOTE_TEXT_BYTES_MAX)?;
+    }, Rule::Anytime;
 
     FilePublicationPrepared: |e, f| {
         f.bytes("parent_path", &e.parent_path, PATH_BYTES_MAX)?;
@@ -583,6 +663,7 @@ events! {
 impl sealed::Sealed for RunStarted {}
 impl sealed::Sealed for CallRefused {}
 impl sealed::Sealed for CallWithdrawn {}
+impl sealed::Sealed for AnswerRefused {}
 impl sealed::Sealed for CallDispatching {
     fn large_value(&self) -> Option<&Canonical> {
         Some(&self.descriptor)
@@ -606,6 +687,7 @@ impl sealed::Sealed for Custom {}
 impl Recordable for RunStarted {}
 impl Recordable for CallRefused {}
 impl Recordable for CallWithdrawn {}
+impl Recordable for AnswerRefused {}
 impl Recordable for CallDispatching {}
 impl Recordable for InferenceRequested {}
 impl Recordable for InferenceCompleted {}

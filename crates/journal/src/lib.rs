@@ -35,11 +35,11 @@ pub use archive::{ArchiveError, archive_run};
 pub use chain::{Fault, FaultReason};
 pub use error::JournalError;
 pub use event::{
-    ApprovalFact, CallDispatching, CallRefused, CallSettled, CallWithdrawn, CandidateIdentity,
-    Client, CreatedFile, Custom, Event, FieldError, FileIdentity, FilePublicationFinished,
-    FilePublicationPrepared, InferenceCompleted, InferenceRequested, OutcomeFact, OutcomeStatus,
-    ParserFact, Payload, PolicyNote, Recordable, RunEnded, RunStarted, Stage, StreamFact,
-    shortened,
+    AnswerRefused, ApprovalFact, CallDispatching, CallRefused, CallSettled, CallWithdrawn,
+    CandidateIdentity, Client, CreatedFile, Custom, Decision, Event, FieldError, FileIdentity,
+    FilePublicationFinished, FilePublicationPrepared, InferenceCompleted, InferenceRequested,
+    InputShown, OutcomeFact, OutcomeStatus, ParserFact, Payload, PolicyNote, Recordable, RunEnded,
+    RunStarted, Stage, StreamFact, shortened,
 };
 pub use evidence::{Evidence, EvidenceFile, EvidenceState, evidence_folder, examine_evidence};
 pub use folder::StorageError;

@@ -16,7 +16,9 @@ pub const APPEND_BYTES_MAX: usize = 2 * (RECORD_BYTES_MAX + CHECKPOINT_LINE_BYTE
 
 /// Longest free text of an event; a longer one is shortened by its author.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Longest text of one policy's note.
+/// Longest `@reason` and `@advice` of one policy's note.
+pub const POLICY_TEXT_BYTES_MAX: usize = 512;
+/// Longest note that is no policy's: an approver, a signature, why an answer did not count.
 pub const NOTE_TEXT_BYTES_MAX: usize = 1 << 10;
 /// Longest name that is no free text: a surface, a worker, a device, a policy id.
 pub const NAME_BYTES_MAX: usize = 256;
@@ -28,6 +30,8 @@ pub const PRINCIPAL_BYTES_MAX: usize = 256;
 pub const CUSTOM_BYTES_MAX: usize = 4 << 10;
 /// Most signatures under one approval.
 pub const SIGNATURES_MAX: usize = 8;
+/// Most inputs of one call.
+pub const INPUTS_SHOWN_MAX: usize = 32;
 /// Most policies named in one event.
 pub const POLICIES_MAX: usize = 64;
 /// Most tools of one run.
@@ -61,6 +65,12 @@ pub const PUBLICATION_PREPARED_BYTES_MAX: usize =
 pub const PUBLICATION_FINISHED_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + ESCAPE * TEXT_BYTES_MAX;
 /// Longest answer record of a provider request with its checkpoint.
 pub const INFERENCE_COMPLETED_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + ESCAPE * TEXT_BYTES_MAX;
+
+/// Longest part of a record that says what a person answered.
+const APPROVAL_BYTES_MAX: usize = ESCAPE * (5 * NAME_BYTES_MAX + NOTE_TEXT_BYTES_MAX)
+    + SIGNATURES_MAX * (ESCAPE * NOTE_TEXT_BYTES_MAX + 8)
+    + INPUTS_SHOWN_MAX * (ESCAPE * NAME_BYTES_MAX + 96)
+    + 512;
 
 /// What a call can still need after its pre-effect record: lent to it before that record.
 pub const CALL_RESERVED_BYTES: u64 = (PUBLICATION_PREPARED_BYTES_MAX
@@ -119,8 +129,9 @@ const _: () = assert!(RUN_ENDED_BYTES_MAX < RECORD_BYTES_MAX);
 // Every refusal has a record: all its notes together stay below one record's limit.
 const _: () = assert!(
     ENVELOPE_BYTES_MAX
-        + ESCAPE * (TEXT_BYTES_MAX + TOOL_TEXT_BYTES_MAX)
-        + POLICIES_MAX * (ESCAPE * (NAME_BYTES_MAX + 2 * NOTE_TEXT_BYTES_MAX) + 64)
+        + ESCAPE * (2 * TEXT_BYTES_MAX + TOOL_TEXT_BYTES_MAX)
+        + POLICIES_MAX * (ESCAPE * (NAME_BYTES_MAX + 2 * POLICY_TEXT_BYTES_MAX) + 64)
+        + APPROVAL_BYTES_MAX
         < RECORD_BYTES_MAX
 );
 // A disk that fills up after a pre-effect record still takes what must follow it.

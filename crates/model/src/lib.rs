@@ -12,6 +12,7 @@ pub mod json;
 pub mod limits;
 mod output;
 mod path;
+mod policy_type;
 mod redacted;
 mod source;
 mod untrusted;
@@ -24,6 +25,7 @@ pub use id::{AgentName, ArgumentName, CallId, IdError, PublicationId, RunId, Too
 pub use json::{Canonical, JsonObject};
 pub use output::OutputError;
 pub use path::{PathError, RelativePath};
+pub use policy_type::PolicyType;
 pub use redacted::Redacted;
 pub use source::{SourceError, SourceErrors, nearest};
 pub use untrusted::Untrusted;

@@ -8,7 +8,7 @@ use model::{Digest, Untrusted};
 
 use crate::limits::{CLOSE_COUNT_MAX, ERROR_BYTES_MAX, NOTES_COUNT_MAX};
 use crate::lint;
-use crate::load::Policies;
+use crate::load::{Policies, Slice};
 use crate::request::{self, CedarRequest, Request, RequestError};
 use crate::schema::Subject;
 use crate::verdict::{Denial, PolicyNote, Verdict};
@@ -55,7 +55,8 @@ impl Policies {
             Ok(built) => built,
             Err(error) => return unbuildable(subject, &error),
         };
-        let response = Authorizer::new().is_authorized(&built.request, slice, &built.entities);
+        let response =
+            Authorizer::new().is_authorized(&built.request, &slice.policies, &built.entities);
         let errors = evaluation_errors(&response);
         if !errors.is_empty() {
             return self.failed(subject, &response, errors);
@@ -107,16 +108,19 @@ impl Policies {
         &self,
         request: &Request<'_>,
         subject: &Subject,
-        slice: &PolicySet,
+        slice: &Slice,
         approved: Option<Digest>,
     ) -> bool {
-        if approved.is_some() {
+        if approved.is_some() || !slice.looks_at_approval {
             return false;
         }
         self.build(request, subject, Some(request.call_sha256))
             .is_ok_and(|built| {
-                let response =
-                    Authorizer::new().is_authorized(&built.request, slice, &built.entities);
+                let response = Authorizer::new().is_authorized(
+                    &built.request,
+                    &slice.policies,
+                    &built.entities,
+                );
                 response.decision() == Decision::Allow
                     && response.diagnostics().errors().next().is_none()
                     && !demands(request, subject)
@@ -152,11 +156,11 @@ impl Policies {
         &self,
         request: &Request<'_>,
         subject: &Subject,
-        slice: &PolicySet,
+        slice: &Slice,
         with_approval: bool,
     ) -> Verdict {
         let principal = Untrusted::new(request.principal).escaped();
-        let close = close_permits(slice, request.principal, subject);
+        let close = close_permits(&slice.policies, request.principal, subject);
         let message = format!(
             "denied: nothing permits `{}` to `{principal}`{close}",
             subject.name

@@ -20,8 +20,9 @@ mod shown;
 mod verdict;
 
 pub use load::Policies;
+pub use model::PolicyType;
 pub use request::{ApprovalFact, Request, RequestError};
-pub use shape::{LaunchShape, PolicySource, PolicyType, ToolKind, ToolShape};
+pub use shape::{LaunchShape, PolicySource, ToolKind, ToolShape};
 pub use shown::ShownRequest;
 pub use verdict::{Denial, PolicyNote, Verdict};
 

@@ -14,12 +14,40 @@ use crate::schema::{self, Vocabulary};
 use crate::shape::{LaunchShape, PolicySource, ToolShape};
 use crate::verdict::PolicyNote;
 
+/// The policies of one action.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) policies: PolicySet,
+    /// Some of them look at a person's approval. The others answer alike with and without one.
+    pub(crate) looks_at_approval: bool,
+}
+
+impl Slice {
+    fn of(action: &EntityUid, policies: &[PlacedPolicy<'_>]) -> Result<Self, SourceErrors> {
+        let applying = || {
+            let all = policies.iter();
+            all.filter(|placed| lint::applies_to(&placed.policy, action))
+        };
+        let looks = |placed: &PlacedPolicy<'_>| {
+            let text = placed.policy.to_string();
+            APPROVAL_ATTRIBUTES.iter().any(|name| text.contains(name))
+        };
+        Ok(Self {
+            policies: set(applying())?,
+            looks_at_approval: applying().any(looks),
+        })
+    }
+}
+
+/// Attributes of a request that an approval changes.
+const APPROVAL_ATTRIBUTES: [&str; 2] = ["has_human_approval", "approved_sha256"];
+
 /// The policies of one session. Editing their files changes nothing here.
 pub struct Policies {
     pub(crate) words: Vocabulary,
     pub(crate) validator: Validator,
     /// By action: the policies whose scope lets them apply to it.
-    pub(crate) slices: BTreeMap<EntityUid, PolicySet>,
+    pub(crate) slices: BTreeMap<EntityUid, Slice>,
     /// By id. Cedar parses an annotation's name each time that it is asked for one.
     pub(crate) notes: HashMap<PolicyId, PolicyNote>,
     digest: Digest,
@@ -97,10 +125,8 @@ impl Policies {
     ) -> Result<Self, SourceErrors> {
         let mut slices = BTreeMap::new();
         for subject in words.subjects.values() {
-            let applying = policies
-                .iter()
-                .filter(|placed| lint::applies_to(&placed.policy, &subject.action));
-            slices.insert(subject.action.clone(), set(applying)?);
+            let action = &subject.action;
+            slices.insert(action.clone(), Slice::of(action, policies)?);
         }
         let notes = policies
             .iter()

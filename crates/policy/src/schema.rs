@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid};
-use model::{AgentName, SourceError};
+use model::{AgentName, PolicyType, SourceError};
 
 use crate::limits::{ACTIONS_COUNT_MAX, CEDAR_NAME_BYTES_MAX, TRUSTED_KEY_BYTES_MAX};
-use crate::shape::{LaunchShape, PolicyType, ToolKind, ToolShape};
+use crate::shape::{LaunchShape, ToolKind, ToolShape};
 
 /// The types that every action's context is made of.
 const TYPES: &str = "\

@@ -1,6 +1,6 @@
 //! What the policies can speak about: the tools and launches of a session, by their types.
 
-use model::{ArgumentName, ToolName};
+use model::{ArgumentName, PolicyType, ToolName};
 
 /// One policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,28 +44,4 @@ pub enum ToolKind {
 #[derive(Debug, Clone)]
 pub struct LaunchShape {
     pub executor: String,
-}
-
-/// The Cedar type of an argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyType {
-    Text,
-    Integer,
-    Decimal,
-    Boolean,
-    IpAddress,
-}
-
-impl PolicyType {
-    /// Its name in a Cedar schema.
-    #[must_use]
-    pub const fn as_cedar(self) -> &'static str {
-        match self {
-            Self::Text => "String",
-            Self::Integer => "Long",
-            Self::Decimal => "decimal",
-            Self::Boolean => "Bool",
-            Self::IpAddress => "ipaddr",
-        }
-    }
 }

@@ -24,9 +24,10 @@ mod trust;
 pub use ceilings::CeilingError;
 pub use config::{
     AgentExecutor, AgentSettings, Anchor, AnchorPlace, ApprovalSettings, ApprovalSurface,
-    CapacitySettings, Config, ConfigError, ContainerNetwork, ContainerSettings, ContainerUser,
-    Credential, HostPath, InferenceSettings, KeyFileError, LimitSettings, NamespaceSettings,
-    Provider, SandboxSettings, UserConfig, UserConfigError, Volume, VolumeAccess, read_key_file,
+    CapacitySettings, ChatListen, ChatSettings, Config, ConfigError, ContainerNetwork,
+    ContainerSettings, ContainerUser, Credential, HostPath, InferenceSettings, KeyFileError,
+    LimitSettings, NamespaceSettings, Provider, SandboxSettings, UserConfig, UserConfigError,
+    Volume, VolumeAccess, read_key_file,
 };
 pub use diff::unified_diff;
 pub use dirs::{ProjectId, ProjectIdError, UserDirs};

@@ -97,6 +97,9 @@ pub const CAPACITY_MEMORY_MIB_MAX: u64 = CAPACITY_WORKERS_MAX * MEMORY_MIB_MAX;
 /// Most staging space, in MiB.
 pub const CAPACITY_STAGING_MIB_MAX: u64 = 1 << 20;
 
+/// Most senders that may answer in one chat.
+pub const CHAT_SENDERS_MAX: usize = 256;
+
 /// How long a held call waits for a person, in seconds.
 pub const APPROVAL_SECONDS_DEFAULT: u64 = 300;
 pub const APPROVAL_SECONDS_MAX: u64 = 86_400;

@@ -6,6 +6,7 @@
     reason = "a refusal is an answer that is made at most once a call, and is read field by field"
 )]
 
+pub mod chat;
 pub mod cli_executor;
 pub mod clock;
 pub mod envelope;
@@ -28,8 +29,9 @@ pub mod reasoning {
     pub mod governed_session {
         pub use crate::session::{
             Answer, Approvals, CallHandle, CallPhase, CallStep, DecideError, GovernedToolSession,
-            HeldCall, HeldCalls, LaunchEnd, LaunchedAgent, ModelStep, PendingCall, Progress,
-            RegisterError, RunObserver, RunRegister, SessionParts, SessionStartError,
+            HeldCall, HeldCalls, InputPart, LaunchEnd, LaunchedAgent, ModelStep, PendingCall,
+            Progress, ReadInputError, RegisterError, RunObserver, RunRegister, SessionParts,
+            SessionStartError, UncountedAnswer,
         };
         pub use governance::{BrokerToolCall, EndCause, RecordedOutcome, Refusal};
     }

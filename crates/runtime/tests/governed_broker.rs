@@ -8,6 +8,8 @@ mod support;
 mod approvals;
 #[path = "governed_broker/calls.rs"]
 mod calls;
+#[path = "governed_broker/chat.rs"]
+mod chat;
 #[path = "governed_broker/ends.rs"]
 mod ends;
 #[path = "governed_broker/files.rs"]

@@ -1,10 +1,12 @@
-//! Where people are asked during a run: the run's own terminal, and the gate's socket.
+//! Where people are asked during a run: the run's own terminal, the gate's socket, the user's chat.
 //!
 //! Each surface has a thread of its own and a handle of the held calls alone: none can block the
 //! session or another surface, and none keeps a session alive.
 
+pub(crate) mod chat;
 pub(crate) mod gate;
 mod peer;
+mod socket;
 mod terminal;
 
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use project::{ApprovalSurface, Config};
 use symbi_runtime::reasoning::governed_session::{Approvals, HeldCalls};
 use tokio::sync::oneshot;
 
+use crate::approvals::chat::Chat;
 use crate::approvals::gate::Gate;
 use crate::approvals::terminal::Terminal;
 use crate::args::ApprovalArgs;
@@ -28,6 +31,7 @@ use crate::progress::Screen;
 pub(crate) struct Surfaces {
     terminal: Option<Terminal>,
     gate: Option<Gate>,
+    chat: Option<Chat>,
     /// Why a surface that was wanted is not there.
     missing: Vec<String>,
     timeout: Duration,
@@ -76,29 +80,36 @@ impl Surfaces {
         let gate = wanted(args.approval_gate, ApprovalSurface::Gate)
             .then(|| open_gate(open, config, operators, run))
             .transpose()?;
+        let chat = open_chat(open, config, run)?;
         let seconds = args.approval_timeout.unwrap_or(settings.timeout_seconds);
         Ok(Self {
             terminal,
             gate,
+            chat,
             missing,
             timeout: Duration::from_secs(seconds),
             holds_per_hour: settings.holds_per_hour,
         })
     }
 
-    /// Opens the gate for a client that is not contained, where approvals are signed: whatever
-    /// its user can press or type, it could too. `None` where nobody signs.
+    /// Opens what a client that is not contained cannot answer itself: the gate where approvals
+    /// are signed, or the chat, whose platform vouches for who answers. `None` where there is
+    /// neither: whatever its user can press or type, it could too.
     pub(crate) fn for_client(
         open: &OpenProject,
         config: &Config,
         run: RunId,
     ) -> Result<Option<Self>, Failure> {
-        let Some(operators) = operators(config)? else {
+        let operators = operators(config)?;
+        let gate = operators.map(|operators| open_gate(open, config, Some(operators), run));
+        let (gate, chat) = (gate.transpose()?, open_chat(open, config, run)?);
+        if gate.is_none() && chat.is_none() {
             return Ok(None);
-        };
+        }
         Ok(Some(Self {
             terminal: None,
-            gate: Some(open_gate(open, config, Some(operators), run)?),
+            gate,
+            chat,
             missing: Vec::new(),
             timeout: Duration::from_secs(config.approval.timeout_seconds),
             holds_per_hour: config.approval.holds_per_hour,
@@ -123,7 +134,7 @@ impl Surfaces {
 
     /// What the session does with calls that demand approval.
     pub(crate) fn approvals(&self) -> Approvals {
-        if self.terminal.is_some() || self.gate.is_some() {
+        if self.terminal.is_some() || self.gate.is_some() || self.chat.is_some() {
             return Approvals::Desk;
         }
         let mut advice = self.missing.join("; ");
@@ -151,6 +162,10 @@ impl Surfaces {
             let held = held.clone();
             asking.add("symbi-gate", move || gate.serve(held))?;
         }
+        if let Some(chat) = self.chat {
+            let held = held.clone();
+            asking.add("symbi-chat", move || chat.serve(held))?;
+        }
         Ok(asking)
     }
 }
@@ -161,6 +176,12 @@ fn operators(config: &Config) -> Result<Option<Operators>, Failure> {
         .then(|| Operators::new(&settings.operators, settings.require))
         .transpose()
         .map_err(|error| Failure::new(Exit::Usage, format!("[approval.operators]: {error}")))
+}
+
+/// The chat, where the project asks in one.
+fn open_chat(open: &OpenProject, config: &Config, run: RunId) -> Result<Option<Chat>, Failure> {
+    let name = config.approval.chat.as_deref();
+    name.map(|name| Chat::open(open, name, run)).transpose()
 }
 
 fn open_gate(

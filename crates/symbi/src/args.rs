@@ -110,6 +110,13 @@ pub(crate) enum GateCommand {
     Show {
         /// The held call's id
         id: String,
+        /// Show this input instead: an argument's name. It is the snapshot that the call gets,
+        /// escaped, 64 KiB at a time
+        #[arg(long, value_name = "ARGUMENT")]
+        file: Option<String>,
+        /// Where to begin in it
+        #[arg(long, value_name = "BYTE", requires = "file", default_value_t = 0)]
+        from: u64,
     },
     /// Let exactly this call run
     Approve {

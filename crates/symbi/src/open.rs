@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use model::{Digest, ToolName};
-use policy::{LaunchShape, Policies, PolicySource, PolicyType, ToolShape};
+use policy::{LaunchShape, Policies, PolicySource, ToolShape};
 use project::{AgentExecutor, Config, Project, Surface, Trust, TrustStatus, UserDirs};
 use toolclad::{Contract, ContractSet, ProjectRules};
 
@@ -202,7 +202,7 @@ pub(crate) fn shape(contract: &Contract) -> ToolShape {
             .map(|argument| {
                 (
                     argument.name().clone(),
-                    policy_type(argument.kind()),
+                    argument.kind(),
                     argument.always_present(),
                 )
             })
@@ -210,16 +210,6 @@ pub(crate) fn shape(contract: &Contract) -> ToolShape {
         read_keys: keys(false),
         create_keys: keys(true),
         needs_approval: contract.needs_approval(),
-    }
-}
-
-fn policy_type(kind: toolclad::PolicyType) -> PolicyType {
-    match kind {
-        toolclad::PolicyType::Text => PolicyType::Text,
-        toolclad::PolicyType::Integer => PolicyType::Integer,
-        toolclad::PolicyType::Decimal => PolicyType::Decimal,
-        toolclad::PolicyType::Boolean => PolicyType::Boolean,
-        toolclad::PolicyType::IpAddress => PolicyType::IpAddress,
     }
 }
 

@@ -58,12 +58,24 @@ fn event_lines(event: &Event) -> Vec<String> {
                 safe(&it.cause)
             )]
         }
+        Event::AnswerRefused(it) => {
+            let mut lines = vec![format!(
+                "an answer did not count ({}, from {}): {}",
+                safe(&it.surface),
+                safe(&it.from),
+                safe(&it.reason)
+            )];
+            lines.extend(it.held_id.iter().map(|id| format!("it named {}", safe(id))));
+            if it.last {
+                lines.push("further ones are refused and not recorded".to_owned());
+            }
+            lines
+        }
         Event::CallDispatching(it) => {
             let mut lines = vec![format!("{} ({}) permitted, starting", it.tool, it.call_id)];
             lines.extend(it.policies.iter().map(policy_line));
             if let Some(approval) = &it.approval {
-                let who = safe(&approval.approver);
-                lines.push(format!("approved by {who} ({})", safe(&approval.surface)));
+                lines.extend(answer_lines(approval));
             }
             lines
         }
@@ -117,6 +129,33 @@ fn refused_lines(refused: &journal::CallRefused) -> Vec<String> {
         safe(&refused.reason)
     )];
     lines.extend(refused.policies.iter().map(policy_line));
+    lines.extend(
+        refused
+            .advice
+            .iter()
+            .map(|it| format!("advice: {}", safe(it))),
+    );
+    if let Some(approval) = &refused.approval {
+        lines.extend(answer_lines(approval));
+    }
+    lines
+}
+
+fn answer_lines(answer: &journal::ApprovalFact) -> Vec<String> {
+    let word = match answer.decision {
+        journal::Decision::Approved => "approved",
+        journal::Decision::Denied => "denied",
+    };
+    let (who, surface) = (safe(&answer.approver), safe(&answer.surface));
+    let mut lines = vec![format!("{word} by {who} ({surface})")];
+    lines.extend(answer.inputs_shown.iter().map(|it| {
+        format!(
+            "input {}: {} of {} bytes were shown there",
+            safe(&it.input),
+            it.shown_bytes,
+            it.bytes
+        )
+    }));
     lines
 }
 

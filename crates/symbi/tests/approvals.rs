@@ -6,6 +6,9 @@
 mod desk;
 
 #[cfg(test)]
+#[path = "approvals/chat.rs"]
+mod chat;
+#[cfg(test)]
 #[path = "approvals/gate.rs"]
 mod gate;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    ArgumentName, ArgumentValue, CreateMode, Digest, OutputFormat, RiskTier, SourceErrors, ToolName,
+    ArgumentName, ArgumentValue, CreateMode, Digest, OutputFormat, PolicyType, RiskTier,
+    SourceErrors, ToolName,
 };
 use serde_json::Value;
 
@@ -76,17 +77,6 @@ pub struct ToolLimits {
     pub pids: Option<u64>,
     /// Bound of each of stdout and stderr.
     pub max_output_bytes: Option<u64>,
-}
-
-/// How policy sees an argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyType {
-    Text,
-    Integer,
-    Decimal,
-    Boolean,
-    /// Text that Cedar's `ipaddr` accepts.
-    IpAddress,
 }
 
 /// One declared argument.

@@ -1,9 +1,8 @@
 //! Argument types: one value, as given, becomes one checked value.
 
-use model::{ArgumentValue, Decimal, RelativePath};
+use model::{ArgumentValue, Decimal, PolicyType, RelativePath};
 use serde_json::Value;
 
-use crate::contract::PolicyType;
 use crate::hygiene::{self, Allowance, CharacterClass};
 use crate::limits::{LITERAL_TEXT_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::network::{self, Target, TargetFault};

@@ -37,10 +37,11 @@ pub use backend::{Backend, McpBackend, SessionBackend, SessionCommand, SessionLi
 pub use backend::{SourceQuery, Unserved};
 pub use bind::{BindError, BoundCall, Clamped, RecordedValue, Surroundings, salted_digest};
 pub use command::{ScanId, ScanIdError};
-pub use contract::{ArgumentSpec, Contract, Evidence, PolicyType, ToolLimits};
+pub use contract::{ArgumentSpec, Contract, Evidence, ToolLimits};
 pub use definition::ToolDefinition;
 pub use grants::FileArgument;
 pub use hygiene::CharacterClass;
+pub use model::PolicyType;
 pub use network::TargetFault;
 pub use output::ResultFault;
 pub use reach::{NoResolver, Resolver};

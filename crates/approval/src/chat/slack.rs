@@ -10,9 +10,10 @@ use model::{Digest, Redacted};
 
 use crate::answer::{Answer, HeldId};
 use crate::chat::signed::{equal, hmac_sha256};
-use crate::chat::{Callback, Chat, ChatAnswer, ChatRefusal, Sender};
+use crate::chat::{Callback, Chat, ChatAnswer, ChatRefusal, MessageTooLarge, Sender};
 use crate::limits::{
-    CALLBACK_AGE_SECONDS_MAX, CALLBACK_BYTES_MAX, CALLBACKS_REMEMBERED_MAX, CHAT_SENDERS_MAX,
+    CALLBACK_AGE_SECONDS_MAX, CALLBACK_BYTES_MAX, CALLBACKS_REMEMBERED_MAX, CHAT_MESSAGE_BYTES_MAX,
+    CHAT_SENDERS_MAX,
 };
 use crate::review::Review;
 
@@ -129,7 +130,7 @@ impl Chat for Slack {
         "slack"
     }
 
-    fn message(&self, held_id: &HeldId, review: &Review) -> Vec<u8> {
+    fn message(&self, held_id: &HeldId, review: &Review) -> Result<Vec<u8>, MessageTooLarge> {
         // The review is printable ASCII; in a code block Slack takes three characters as its own.
         let mut shown = String::with_capacity(review.text().len());
         for character in review.text().chars() {
@@ -146,9 +147,12 @@ impl Chat for Slack {
             "A call waits for your approval.\n```\n{shown}```\n`{COMMAND} approve {held_id} \
              {digest}`\n`{COMMAND} deny {held_id} {digest}`"
         );
-        serde_json::json!({ "text": text, "mrkdwn": true })
-            .to_string()
-            .into_bytes()
+        let (bytes, max) = (text.len(), CHAT_MESSAGE_BYTES_MAX);
+        if bytes > max {
+            return Err(MessageTooLarge { bytes, max });
+        }
+        let message = serde_json::json!({ "text": text, "mrkdwn": true });
+        Ok(message.to_string().into_bytes())
     }
 
     fn answer(&mut self, callback: &Callback<'_>) -> Result<ChatAnswer, ChatRefusal> {

@@ -29,6 +29,7 @@ fn receipt(call_sha256: Digest) -> Receipt {
         created_at: "2026-01-01T00:00:00Z".to_owned(),
         decided_at: "2026-01-01T00:00:01Z".to_owned(),
         expires_at: "2026-01-01T00:05:00Z".to_owned(),
+        inputs_shown: Vec::new(),
     }
 }
 
@@ -466,15 +467,7 @@ fn a_gate_cannot_make_a_call_unrecordable_by_many_words() {
     let refusal = approved
         .authorize(&mut world.gate, &world.state)
         .unwrap_err();
-    let record = journal::CallRefused {
-        call_id: refusal.call_id,
-        tool: refusal.tool,
-        stage: refusal.stage,
-        reason: refusal.reason,
-        policies: refusal.policies,
-        call_sha256: refusal.call_sha256,
-    };
-    assert!(other.journal.record2(started(), record).is_ok());
+    assert!(other.journal.record2(started(), refusal.record()).is_ok());
 }
 
 #[test]

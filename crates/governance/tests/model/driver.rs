@@ -9,7 +9,7 @@ use governance::{
     PreparedCall, PreparedWork, ReasoningPolicyGate, Receipt, RecordFailure, RecordedCall, Refusal,
     RefusalKind, SessionRules, SettledCall, StopCause, ToolDefinition, Verdict,
 };
-use journal::{CallRefused, CallWithdrawn, Journal, JournalError, RunEnded, RunStarted, Stage};
+use journal::{CallWithdrawn, Journal, JournalError, RunEnded, RunStarted, Stage};
 use model::{Canonical, Digest};
 use serde_json::json;
 use testkit::executor::{ECHO, FAIL, GUARDED, InProcessExecutor};
@@ -557,14 +557,7 @@ impl Driver {
                 cause: reason,
             })
         } else {
-            self.note(CallRefused {
-                call_id,
-                tool,
-                stage: refusal.stage,
-                reason,
-                policies: refusal.policies.clone(),
-                call_sha256: refusal.call_sha256,
-            })
+            self.note(refusal.record())
         };
         if let Err(error) = written {
             self.journal_failed(&error);
@@ -697,6 +690,7 @@ fn receipt(call_sha256: Digest) -> Receipt {
         created_at: at(),
         decided_at: at(),
         expires_at: at(),
+        inputs_shown: Vec::new(),
     }
 }
 

@@ -55,10 +55,16 @@ fn every_event_is_read_as_it_was_written() {
         held_id: "h1".into(),
         surface: "terminal".into(),
         approver: "chat/team/42".into(),
+        decision: Decision::Approved,
         decided_at: "2026-01-01T00:00:01Z".into(),
         created_at: "2026-01-01T00:00:00Z".into(),
         expires_at: "2026-01-01T00:05:00Z".into(),
         review_sha256: digest("review"),
+        inputs_shown: vec![InputShown {
+            input: "data".into(),
+            shown_bytes: 3,
+            bytes: 4,
+        }],
         signatures: vec!["signed".into()],
     };
     let dispatch = CallDispatching {
@@ -73,6 +79,14 @@ fn every_event_is_read_as_it_was_written() {
         cause: "client".into(),
     };
     let _ = journal.record(withdrawn.clone()).unwrap();
+    let unanswered = AnswerRefused {
+        surface: "gate".into(),
+        from: "uid 7".into(),
+        held_id: None,
+        reason: "no".into(),
+        last: false,
+    };
+    let _ = journal.record(unanswered.clone()).unwrap();
     let seq = journal.record(dispatch.clone()).unwrap().seq();
     let intent = lent.publication_prepared(prepared("c1")).unwrap();
     let _ = lent
@@ -96,6 +110,7 @@ fn every_event_is_read_as_it_was_written() {
             Event::RunStarted(started()),
             Event::CallRefused(refused("no\u{7}")),
             Event::CallWithdrawn(withdrawn),
+            Event::AnswerRefused(unanswered),
             Event::CallDispatching(dispatch),
             Event::FilePublicationPrepared(intent.event().clone()),
             Event::FilePublicationFinished(finished(&intent)),

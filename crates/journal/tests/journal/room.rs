@@ -79,16 +79,38 @@ fn worst_end() -> RunEnded {
     }
 }
 
-/// The largest refusal: about 0.9 MiB.
+fn largest_answer() -> ApprovalFact {
+    let shown = InputShown {
+        input: worst(NAME_BYTES_MAX),
+        shown_bytes: NUMBER_MAX,
+        bytes: NUMBER_MAX,
+    };
+    ApprovalFact {
+        held_id: worst(NAME_BYTES_MAX),
+        surface: worst(NAME_BYTES_MAX),
+        approver: worst(NOTE_TEXT_BYTES_MAX),
+        decision: Decision::Denied,
+        decided_at: worst(NAME_BYTES_MAX),
+        created_at: worst(NAME_BYTES_MAX),
+        expires_at: worst(NAME_BYTES_MAX),
+        review_sha256: digest("review"),
+        inputs_shown: vec![shown; INPUTS_SHOWN_MAX],
+        signatures: vec![worst(NOTE_TEXT_BYTES_MAX); SIGNATURES_MAX],
+    }
+}
+
+/// The largest refusal: nearly a whole record.
 fn large_refusal() -> CallRefused {
     let note = PolicyNote {
         id: worst(NAME_BYTES_MAX),
-        reason: Some(worst(NOTE_TEXT_BYTES_MAX)),
-        advice: Some(worst(NOTE_TEXT_BYTES_MAX)),
+        reason: Some(worst(POLICY_TEXT_BYTES_MAX)),
+        advice: Some(worst(POLICY_TEXT_BYTES_MAX)),
     };
     CallRefused {
         tool: worst(TOOL_TEXT_BYTES_MAX),
         policies: vec![note; POLICIES_MAX],
+        advice: Some(worst(TEXT_BYTES_MAX)),
+        approval: Some(largest_answer()),
         ..refused(&worst(TEXT_BYTES_MAX))
     }
 }

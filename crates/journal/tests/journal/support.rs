@@ -115,8 +115,10 @@ pub(crate) fn refused(reason: &str) -> CallRefused {
         tool: "x".into(),
         stage: Stage::Authorize,
         reason: reason.into(),
+        advice: None,
         policies: Vec::new(),
         call_sha256: None,
+        approval: None,
     }
 }
 

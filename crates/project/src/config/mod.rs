@@ -23,8 +23,8 @@ pub use sandbox::{
     SandboxSettings, Volume, VolumeAccess,
 };
 pub use user::{
-    Anchor, AnchorPlace, Credential, KeyFileError, Provider, UserConfig, UserConfigError,
-    read_key_file,
+    Anchor, AnchorPlace, ChatListen, ChatSettings, Credential, KeyFileError, Provider, UserConfig,
+    UserConfigError, read_key_file,
 };
 
 use crate::limits::{
@@ -60,6 +60,8 @@ pub struct ApprovalSettings {
     pub operators: BTreeMap<String, Vec<String>>,
     /// How many of them must sign.
     pub require: u64,
+    /// A name of the user's own configuration; there where the surfaces name the chat.
+    pub chat: Option<String>,
 }
 
 /// Where a held call is shown to a person.
@@ -69,16 +71,19 @@ pub enum ApprovalSurface {
     Terminal,
     /// `symbi gate` in another terminal.
     Gate,
+    /// A chat platform of the user's own configuration.
+    Chat,
 }
 
 impl ApprovalSurface {
-    pub const ALL: [Self; 2] = [Self::Terminal, Self::Gate];
+    pub const ALL: [Self; 3] = [Self::Terminal, Self::Gate, Self::Chat];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Terminal => "terminal",
             Self::Gate => "gate",
+            Self::Chat => "chat",
         }
     }
 }
@@ -182,6 +187,7 @@ fn read_approval(root: &Table<'_>) -> ApprovalSettings {
         holds_per_hour: HOLDS_PER_HOUR_DEFAULT,
         operators: BTreeMap::new(),
         require: 1,
+        chat: None,
     };
     let Some(table) = root.table("approval") else {
         return settings;
@@ -198,13 +204,21 @@ fn read_approval(root: &Table<'_>) -> ApprovalSettings {
     }
     if let Some(operators) = table.table("operators") {
         settings.operators = read_operators(&operators);
-        if settings.surfaces.contains(&ApprovalSurface::Terminal) {
+        let unsigned = settings
+            .surfaces
+            .iter()
+            .find(|it| **it != ApprovalSurface::Gate);
+        if let Some(surface) = unsigned {
             operators.fault(
-                "`approval.surfaces` names the terminal, where no operator can sign",
+                format!(
+                    "`approval.surfaces` names the {}, where no operator can sign",
+                    surface.as_str()
+                ),
                 "write: surfaces = [\"gate\"]",
             );
         }
     }
+    settings.chat = read_chat(&table, &settings.surfaces);
     if let Some(entry) = table.entry("require") {
         let operators = u64::try_from(settings.operators.len()).unwrap_or(u64::MAX);
         match entry.integer(1..=REQUIRE_MAX) {
@@ -218,6 +232,35 @@ fn read_approval(root: &Table<'_>) -> ApprovalSettings {
     }
     table.finish();
     settings
+}
+
+/// The name of the chat, which is there exactly where the surfaces name it.
+fn read_chat(table: &Table<'_>, surfaces: &[ApprovalSurface]) -> Option<String> {
+    let wanted = surfaces.contains(&ApprovalSurface::Chat);
+    let Some(entry) = table.entry("chat") else {
+        if wanted {
+            table.fault(
+                "`approval.surfaces` names the chat, and `approval.chat` does not say which",
+                "add: chat = \"NAME\", of [chat.NAME] in your own config.toml",
+            );
+        }
+        return None;
+    };
+    let name = entry.text()?;
+    if !inference::is_name(name) {
+        entry.fault(
+            "`approval.chat` is no name: allowed are A-Z a-z 0-9 _ -",
+            "write a name of [chat.NAME] in your own config.toml",
+        );
+        return None;
+    }
+    if !wanted {
+        entry.fault(
+            "`approval.chat` names a chat, and `approval.surfaces` does not",
+            "add \"chat\" to `surfaces`, or leave `chat` out",
+        );
+    }
+    Some(name.to_owned())
 }
 
 /// `NAME = "key"`, or a list of keys. Whether each is a key is for the crate that verifies.
@@ -251,7 +294,7 @@ fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {
     if names.is_empty() {
         entry.fault(
             "`approval.surfaces` names no surface: nobody could be asked",
-            "write one or both of \"terminal\" and \"gate\", or leave the key out",
+            "write some of \"terminal\", \"gate\" and \"chat\", or leave the key out",
         );
     }
     for (name, element) in names {
@@ -262,7 +305,7 @@ fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {
             Some(surface) => surfaces.push(*surface),
             None => element.fault(
                 format!("`{}` is no approval surface", name.escape_debug()),
-                "the surfaces are \"terminal\" and \"gate\"",
+                "the surfaces are \"terminal\", \"gate\" and \"chat\"",
             ),
         }
     }

@@ -1,11 +1,12 @@
-//! The user's own `config.toml`: where credentials go, and where journals are anchored.
+//! The user's own `config.toml`: where credentials go, where journals are anchored, and which chat
+//! asks.
 //!
 //! It stands outside every project, so that no project can send a key to a place of its own
 //! choice. Its faults never show a value: a key could stand there by mistake.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use model::{Redacted, SourceErrors};
@@ -16,7 +17,8 @@ use super::inference::is_name;
 use crate::dirs::UserDirs;
 use crate::folder::{Folder, FolderError};
 use crate::limits::{
-    BASE_URL_BYTES_MAX, KEY_FILE_BYTES_MAX, USER_CONFIG_BYTES_MAX, USER_ENTRIES_MAX,
+    BASE_URL_BYTES_MAX, CHAT_SENDERS_MAX, KEY_FILE_BYTES_MAX, USER_CONFIG_BYTES_MAX,
+    USER_ENTRIES_MAX,
 };
 use crate::place::{Demand, shown};
 use crate::project::utf8;
@@ -31,6 +33,7 @@ pub struct UserConfig {
     pub providers: BTreeMap<String, Provider>,
     pub anchors: BTreeMap<String, Anchor>,
     pub capacity: CapacitySettings,
+    pub chats: BTreeMap<String, ChatSettings>,
 }
 
 /// A model provider, and the only credential that may go there.
@@ -41,6 +44,28 @@ pub struct Provider {
     /// query, fragment, or slash at the end.
     pub base_url: String,
     pub credential: Credential,
+}
+
+/// A chat platform that shows held calls and vouches for who answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChatSettings {
+    /// The address that messages are posted to: as secret as a key.
+    pub webhook: Credential,
+    /// What the platform signs its callbacks with.
+    pub signing_secret: Credential,
+    pub listen: ChatListen,
+    /// Who may answer: workspace, channel and user, each once.
+    pub senders: Vec<(String, String, String)>,
+}
+
+/// Where the user's relay hands callbacks in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatListen {
+    /// A loopback address.
+    Loopback(SocketAddr),
+    /// A socket of the run in the user's private folder.
+    Socket,
 }
 
 /// Where a provider's key is.
@@ -135,6 +160,7 @@ impl UserConfig {
                 .table("capacity")
                 .map(CapacitySettings::read)
                 .unwrap_or_default(),
+            chats: named(&root, "chat", read_chat),
         };
         root.finish();
         source.finish()?;
@@ -204,6 +230,94 @@ fn read_provider(table: Table<'_>) -> Option<Provider> {
         base_url: base_url?,
         credential: credential?,
     })
+}
+
+const PLATFORM: &str = "slack";
+
+fn read_chat(table: Table<'_>) -> Option<ChatSettings> {
+    let platform = table.required("platform", "\"slack\"");
+    if let Some(entry) = platform.filter(|entry| entry.text() != Some(PLATFORM)) {
+        entry.fault(
+            format!("`{}` is no platform that is known", entry.name()),
+            "the platforms are: \"slack\"",
+        );
+    }
+    for key in ["webhook", "signing_secret"] {
+        if let Some(entry) = table.entry(key) {
+            entry.fault(
+                format!("`{key}`: a secret does not stand in this file"),
+                format!("name an environment variable with {key}_env, or a file with {key}_file"),
+            );
+        }
+    }
+    let webhook = read_secret(&table, ("webhook_env", "webhook_file"));
+    let secret = read_secret(&table, ("signing_secret_env", "signing_secret_file"));
+    let listen = table
+        .required("listen", "\"127.0.0.1:8930\"")
+        .and_then(|entry| read_listen(&entry));
+    let senders = table
+        .required("senders", "[\"WORKSPACE/CHANNEL/USER\"]")
+        .map(|entry| read_senders(&entry));
+    table.finish();
+    Some(ChatSettings {
+        webhook: webhook?,
+        signing_secret: secret?,
+        listen: listen?,
+        senders: senders?,
+    })
+}
+
+fn read_secret(table: &Table<'_>, (env, file): (&'static str, &'static str)) -> Option<Credential> {
+    match (table.entry(env), table.entry(file)) {
+        (Some(entry), None) => read_variable(&entry).map(Credential::Environment),
+        (None, Some(entry)) => read_absolute(&entry).map(Credential::File),
+        _ => {
+            let message = format!("`[{}]` needs one of `{env}` and `{file}`", table.name());
+            table.fault(message, format!("add: {env} = \"VARIABLE\""));
+            None
+        }
+    }
+}
+
+fn read_listen(entry: &Entry<'_>) -> Option<ChatListen> {
+    let text = entry.text()?;
+    let address = text.parse::<SocketAddr>().ok();
+    let loopback = address.filter(|it| it.ip().is_loopback() && it.port() != 0);
+    match loopback {
+        _ if text == "socket" => Some(ChatListen::Socket),
+        Some(address) => Some(ChatListen::Loopback(address)),
+        None => {
+            entry.fault(
+                format!("`{}` is no loopback address with a port", entry.name()),
+                "write \"127.0.0.1:8930\", or \"socket\" for a socket of each run",
+            );
+            None
+        }
+    }
+}
+
+fn read_senders(entry: &Entry<'_>) -> Vec<(String, String, String)> {
+    let mut senders = Vec::new();
+    let texts = entry.distinct_texts(CHAT_SENDERS_MAX);
+    if texts.is_empty() {
+        entry.fault(
+            format!("`{}` names nobody: no answer would count", entry.name()),
+            "write each as \"WORKSPACE/CHANNEL/USER\", by the platform's ids",
+        );
+    }
+    for (text, element) in texts {
+        let parts: Vec<&str> = text.split('/').collect();
+        match parts.as_slice() {
+            [workspace, channel, user] if parts.iter().all(|part| is_name(part)) => {
+                senders.push(((*workspace).into(), (*channel).into(), (*user).into()));
+            }
+            _ => element.fault(
+                "a sender is written \"WORKSPACE/CHANNEL/USER\", by the platform's ids",
+                "an id is written with A-Z a-z 0-9 _ - only",
+            ),
+        }
+    }
+    senders
 }
 
 fn read_variable(entry: &Entry<'_>) -> Option<String> {

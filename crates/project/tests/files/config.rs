@@ -739,3 +739,57 @@ fn a_flood_of_unknown_keys_is_counted_and_not_printed() {
     let more = 50_001 - project::limits::FAULTS_MAX;
     assert!(said.ends_with(&format!("… and {more} more")), "{said}");
 }
+
+#[test]
+fn a_chat_is_named_by_the_project_and_described_by_the_user() {
+    let text = "[approval]\nsurfaces = [\"chat\", \"gate\"]\nchat = \"ops\"\n";
+    let config = Config::parse("x", text).unwrap();
+    assert_eq!(config.approval.chat.as_deref(), Some("ops"));
+    for (text, why) in [
+        ("[approval]\nsurfaces = [\"chat\"]\n", "does not say which"),
+        (
+            "[approval]\nchat = \"ops\"\n",
+            "`approval.surfaces` does not",
+        ),
+        (
+            "[approval]\nsurfaces = [\"chat\"]\nchat = \"a/b\"\n",
+            "is no name",
+        ),
+        (
+            "[approval]\nsurfaces = [\"chat\"]\nchat = \"ops\"\n[approval.operators]\na = \"k\"\n",
+            "names the chat, where no operator can sign",
+        ),
+    ] {
+        let error = Config::parse("x", text).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let chat = "[chat.ops]\nplatform = \"slack\"\nwebhook_env = \"W\"\nsigning_secret_file = \
+                \"/s\"\nlisten = \"[::1]:8930\"\nsenders = [\"T1/C1/U1\", \"T1/C1/U2\"]\n";
+    let user = UserConfig::parse("config.toml", chat).unwrap();
+    let ops = &user.chats["ops"];
+    assert_eq!(ops.webhook, Credential::Environment("W".into()));
+    assert_eq!(ops.signing_secret, Credential::File("/s".into()));
+    assert_eq!(ops.senders.len(), 2);
+    assert_eq!(
+        ops.listen,
+        project::ChatListen::Loopback("[::1]:8930".parse().unwrap())
+    );
+    for (from, to) in [
+        ("webhook_env = \"W\"", "webhook = \"https://hunter2\""),
+        ("[::1]:8930", "hunter2:80"),
+        ("[::1]:8930", "127.0.0.1:0"),
+        ("T1/C1/U2", "hunter2"),
+        ("\"T1/C1/U1\", \"T1/C1/U2\"", ""),
+        ("signing_secret_file = \"/s\"\n", ""),
+    ] {
+        let error = UserConfig::parse("config.toml", &chat.replace(from, to)).expect_err(to);
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    let most = project::limits::CHAT_SENDERS_MAX;
+    let many = |count: usize| {
+        let all: Vec<String> = (0..count).map(|it| format!("\"T1/C1/U{it}\"")).collect();
+        let text = chat.replace("\"T1/C1/U1\", \"T1/C1/U2\"", &all.join(", "));
+        UserConfig::parse("config.toml", &text)
+    };
+    assert!(many(most).is_ok() && many(most + 1).is_err());
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use governance::limits::STOP_WAIT_MAX;
 use governance::{DispatchedCall, EndCause, LoopState, PreparedCall, StopCause};
+use journal::AnswerRefused;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{mpsc, oneshot};
 use worker::{Ended, Ending, OutputFile, Stream};
@@ -50,9 +51,18 @@ pub(crate) enum Decision {
     SessionEnds(EndCause),
 }
 
+/// What a held call's wait came to.
+pub(crate) enum Waited {
+    /// These are to be recorded, and the wait goes on.
+    Uncounted(Vec<AnswerRefused>),
+    Over(Decision),
+}
+
 /// What the session does next.
 pub(crate) enum Next {
     Serve(Job),
+    /// Answers that did not count, to be recorded.
+    Uncounted(Vec<AnswerRefused>),
     AgentEnded(Box<LiveAgent>, Ended),
     End(Option<EndCause>),
 }
@@ -85,6 +95,10 @@ impl Attendant {
             self.collect_mail();
             if let Some(cause) = self.must_end() {
                 return Next::End(Some(cause));
+            }
+            let uncounted = self.desk.take_uncounted();
+            if !uncounted.is_empty() {
+                return Next::Uncounted(uncounted);
             }
             if let Some(mut agent) = self.agent.take_if(|agent| agent.ended.is_some())
                 && let Some(ended) = agent.ended.take()
@@ -159,19 +173,24 @@ impl Attendant {
         }
     }
 
-    /// Lays the call on the desk and waits for a person.
-    pub(crate) fn await_decision(
-        &mut self,
+    /// Lays the call on the desk, to be answered before the returned time.
+    pub(crate) fn hold(
+        &self,
         call: &PreparedCall,
         ticket: &Ticket,
         state: &LoopState,
         timeout: Duration,
-    ) -> Result<(HeldCall, Decision), HoldError> {
+    ) -> Result<(HeldCall, Instant), HoldError> {
         let until = Instant::now() + timeout;
         let held = self.desk.hold(call, state, timeout, until)?;
         ticket.set_held(true);
         self.observed
             .call(call.id(), call.tool(), CallStep::Held(&held));
+        Ok((held, until))
+    }
+
+    /// Waits for a person. Nothing can be answered once the wait is over.
+    pub(crate) fn await_decision(&mut self, ticket: &Ticket, until: Instant) -> Waited {
         let ended_early = loop {
             if let Some(cause) = self.last_look() {
                 break Some(Decision::SessionEnds(cause));
@@ -181,19 +200,33 @@ impl Attendant {
                 Standing::Abandoned => break Some(Decision::Withdrawn("dropped by its owner")),
                 Standing::Open | Standing::Committed | Standing::CommittedAbandoned => {}
             }
+            let uncounted = self.desk.take_uncounted();
+            if !uncounted.is_empty() {
+                return Waited::Uncounted(uncounted);
+            }
             if self.desk.is_answered() || self.desk.is_over() {
                 break None;
             }
             self.wait(None, until.min(self.deadline));
         };
         ticket.set_held(false);
-        // Nothing can be answered after this, and what was answered in time counts.
-        let decision = match (ended_early, self.desk.clear()) {
+        // What was answered in time counts.
+        Waited::Over(match (ended_early, self.desk.clear()) {
             (Some(early), _) => early,
             (None, Some(answer)) => Decision::Answered(answer),
             (None, None) => Decision::Expired,
-        };
-        Ok((held, decision))
+        })
+    }
+
+    /// Ends a held call's wait because the session ends.
+    pub(crate) fn give_up(&self, cause: EndCause) -> Decision {
+        self.desk.clear();
+        Decision::SessionEnds(cause)
+    }
+
+    /// Answers that did not count since the last look.
+    pub(crate) fn take_uncounted(&self) -> Vec<AnswerRefused> {
+        self.desk.take_uncounted()
     }
 
     /// The last look before a record: also at a close that has just come.

@@ -1,16 +1,20 @@
-//! Calls that wait for a person's answer.
+//! Calls that wait for a person's answer, and what did not count as one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use approval::limits::ANSWERS_REFUSED_MAX;
 use approval::{HeldId, HeldIdError, Review, ReviewError, ReviewParts};
 use governance::{Approver, LoopState, PreparedCall, Receipt};
+use journal::limits::{NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX};
+use journal::{AnswerRefused, InputShown, shortened};
 use model::{Canonical, Digest};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use crate::clock::rfc3339;
+use crate::session::inputs::{HeldInputs, InputPart, ReadInputError};
 use crate::session::signals::Signals;
 
 /// A call as its approver sees it: all of it.
@@ -29,6 +33,8 @@ pub struct HeldCall {
     pub review_sha256: Digest,
     pub created_at: String,
     pub expires_at: String,
+    /// The keys of its inputs: [`HeldCalls::read_input`] shows them.
+    pub inputs: Vec<String>,
 }
 
 /// Why an answer did not count.
@@ -73,6 +79,17 @@ pub(crate) struct Answer {
     pub(crate) approved: bool,
     pub(crate) approver: Approver,
     pub(crate) at: String,
+    pub(crate) inputs_shown: Vec<InputShown>,
+}
+
+/// An answer that does not count, or a connection that could have brought one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncountedAnswer {
+    pub surface: String,
+    /// Who it came from, as far as the surface knows.
+    pub from: String,
+    pub held_id: Option<String>,
+    pub reason: String,
 }
 
 /// When a held call ends: on the first of three clocks. The monotonic one drives the session's
@@ -116,6 +133,14 @@ struct Held {
     call: Option<HeldCall>,
     until: Option<Deadline>,
     answer: Option<Answer>,
+    inputs: HeldInputs,
+}
+
+/// What the session has not recorded yet, and how much it has.
+#[derive(Debug, Default)]
+struct Uncounted {
+    waiting: Vec<AnswerRefused>,
+    count: usize,
 }
 
 impl Held {
@@ -128,6 +153,7 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Desk {
     held: Mutex<Held>,
+    uncounted: Mutex<Uncounted>,
     signals: Arc<Signals>,
     changes: watch::Sender<u64>,
 }
@@ -167,6 +193,27 @@ impl HeldCalls {
         self.desk.decide(held_id, review_sha256, approved, approver)
     }
 
+    /// Reads a part of a held call's input: of the snapshot that was taken, never of what lies at
+    /// its path now. What is read counts as shown on `surface`.
+    ///
+    /// # Errors
+    /// [`ReadInputError`]
+    pub fn read_input(
+        &self,
+        surface: &str,
+        held_id: &str,
+        input: &str,
+        offset: u64,
+    ) -> Result<InputPart, ReadInputError> {
+        self.desk.read_input(surface, held_id, input, offset)
+    }
+
+    /// Has an answer recorded that does not count, or a connection that was refused. The first
+    /// [`ANSWERS_REFUSED_MAX`] of a run are.
+    pub fn uncounted(&self, answer: UncountedAnswer) {
+        self.desk.uncounted(answer);
+    }
+
     /// Returns once a call was held, answered or taken away since the last return. Dropping the
     /// future loses nothing.
     pub async fn changed(&mut self) {
@@ -180,6 +227,7 @@ impl Desk {
     pub(crate) fn new(signals: Arc<Signals>) -> Self {
         Self {
             held: Mutex::new(Held::default()),
+            uncounted: Mutex::default(),
             signals,
             changes: watch::Sender::new(0),
         }
@@ -231,18 +279,91 @@ impl Desk {
             review,
             created_at,
             expires_at,
+            inputs: call.inputs().map(|(key, ..)| key.to_owned()).collect(),
         };
+        let inputs = HeldInputs::of(call).map_err(HoldError::Inputs)?;
         *self.lock() = Held {
             call: Some(held.clone()),
             until: Some(Deadline::new(now, wait, until)),
             answer: None,
+            inputs,
         };
         self.has_changed();
         Ok(held)
     }
 
-    /// Answers the held call, once.
+    pub(crate) fn read_input(
+        &self,
+        surface: &str,
+        held_id: &str,
+        input: &str,
+        offset: u64,
+    ) -> Result<InputPart, ReadInputError> {
+        let mut held = self.lock();
+        let open = held.is_open();
+        if !open
+            || held
+                .call
+                .as_ref()
+                .is_none_or(|call| call.held_id != held_id)
+        {
+            return Err(ReadInputError::NotHeld);
+        }
+        held.inputs.read(surface, input, offset)
+    }
+
+    pub(crate) fn uncounted(&self, answer: UncountedAnswer) {
+        let mut uncounted = self.lock_uncounted();
+        if uncounted.count >= ANSWERS_REFUSED_MAX {
+            return;
+        }
+        uncounted.count += 1;
+        let last = uncounted.count == ANSWERS_REFUSED_MAX;
+        let safe = |text: &str, max| shortened(&model::Untrusted::new(text).escaped(), max);
+        uncounted.waiting.push(AnswerRefused {
+            surface: safe(&answer.surface, NAME_BYTES_MAX),
+            from: safe(&answer.from, NOTE_TEXT_BYTES_MAX),
+            held_id: answer.held_id.map(|it| safe(&it, NAME_BYTES_MAX)),
+            reason: safe(&answer.reason, NOTE_TEXT_BYTES_MAX),
+            last,
+        });
+        drop(uncounted);
+        self.signals.wake();
+    }
+
+    fn lock_uncounted(&self) -> std::sync::MutexGuard<'_, Uncounted> {
+        self.uncounted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be recorded now.
+    pub(crate) fn take_uncounted(&self) -> Vec<AnswerRefused> {
+        std::mem::take(&mut self.lock_uncounted().waiting)
+    }
+
+    /// Answers the held call, once. What does not count is recorded with its reason.
     pub(crate) fn decide(
+        &self,
+        held_id: &str,
+        review_sha256: Digest,
+        approved: bool,
+        approver: Approver,
+    ) -> Result<(), DecideError> {
+        let (surface, from) = (approver.surface.clone(), approver.identity.clone());
+        let decided = self.answer(held_id, review_sha256, approved, approver);
+        if let Err(error) = &decided {
+            self.uncounted(UncountedAnswer {
+                surface,
+                from,
+                held_id: Some(held_id.to_owned()),
+                reason: error.to_string(),
+            });
+        }
+        decided
+    }
+
+    fn answer(
         &self,
         held_id: &str,
         review_sha256: Digest,
@@ -272,10 +393,12 @@ impl Desk {
             let created_at = call.created_at.clone();
             return Err(DecideError::ClockSetBack { created_at });
         }
+        let inputs_shown = held.inputs.shown(&approver.surface);
         held.answer = Some(Answer {
             approved,
             approver,
             at: rfc3339(now),
+            inputs_shown,
         });
         drop(held);
         self.signals.wake();
@@ -305,6 +428,7 @@ impl Desk {
 pub(crate) enum HoldError {
     Review(ReviewError),
     Id(HeldIdError),
+    Inputs(std::io::Error),
 }
 
 impl fmt::Display for HoldError {
@@ -312,6 +436,7 @@ impl fmt::Display for HoldError {
         match self {
             Self::Review(error) => error.fmt(f),
             Self::Id(error) => error.fmt(f),
+            Self::Inputs(error) => write!(f, "the inputs' snapshots: {error}"),
         }
     }
 }
@@ -338,6 +463,7 @@ impl HeldCall {
             created_at: self.created_at.clone(),
             decided_at: answer.at,
             expires_at: self.expires_at.clone(),
+            inputs_shown: answer.inputs_shown,
         }
     }
 }

@@ -10,10 +10,10 @@ use governance::{
     RecordFailure, RecordedCall, RecordedOutcome, Refusal, RefusalKind, SessionRules, SettledCall,
     StopCause,
 };
-use journal::{CallRefused, CallWithdrawn, Journal, JournalError, RunEnded, RunStarted, Stage};
+use journal::{AnswerRefused, CallWithdrawn, Journal, JournalError, RunEnded, RunStarted, Stage};
 use worker::Ended;
 
-use crate::session::attendant::{Attendant, Decision};
+use crate::session::attendant::{Attendant, Decision, Waited};
 use crate::session::parts::Approvals;
 use crate::session::progress::{CallStep, Observed};
 use crate::session::ticket::{Standing, Ticket};
@@ -106,6 +106,11 @@ impl GovernedToolDispatcher {
             }
             Err(not_started) => *not_started,
         };
+        // The last record of a one-shot run is its outcome's. A journal that fails here fails there.
+        let uncounted = attendant.take_uncounted();
+        if !uncounted.is_empty() {
+            let _ = self.note_uncounted(uncounted);
+        }
         self.settle(settled)
     }
 
@@ -175,22 +180,15 @@ impl GovernedToolDispatcher {
         if let Err(spent) = self.holds.take(prepared.tool(), Instant::now()) {
             return Err(no(prepared, RefusalKind::NotApproved, &spent.to_string()));
         }
-        let (held, decision) =
-            match attendant.await_decision(&prepared, ticket, &self.state, timeout) {
-                Ok(decided) => decided,
-                Err(error) => {
-                    return Err(no(prepared, RefusalKind::NotApproved, &error.to_string()));
-                }
-            };
-        match decision {
+        let (held, until) = match attendant.hold(&prepared, ticket, &self.state, timeout) {
+            Ok(held) => held,
+            Err(error) => return Err(no(prepared, RefusalKind::NotApproved, &error.to_string())),
+        };
+        match self.await_decision(ticket, until, attendant) {
             Decision::Answered(answer) if answer.approved => {
                 Ok(prepared.approve(held.receipt(answer))?)
             }
-            Decision::Answered(answer) => {
-                let who = &answer.approver;
-                let reason = format!("denied by {} ({})", who.identity, who.surface);
-                Err(no(prepared, RefusalKind::NotApproved, &reason))
-            }
+            Decision::Answered(answer) => Err(prepared.deny(&held.receipt(answer)).into()),
             Decision::Expired => {
                 let reason = format!(
                     "nobody answered within the timeout of {} s",
@@ -208,6 +206,25 @@ impl GovernedToolDispatcher {
                 let refusal = prepared.refuse(Stage::Approve, RefusalKind::Withdrawn, &reason);
                 self.note_refusal(&refusal)?;
                 Err(Halt::End(cause))
+            }
+        }
+    }
+
+    /// Waits for a person, and records meanwhile what came and did not count.
+    fn await_decision(
+        &mut self,
+        ticket: &Ticket,
+        until: Instant,
+        attendant: &mut Attendant,
+    ) -> Decision {
+        loop {
+            match attendant.await_decision(ticket, until) {
+                Waited::Over(decision) => return decision,
+                Waited::Uncounted(answers) => {
+                    if let Err(cause) = self.note_uncounted(answers) {
+                        return attendant.give_up(cause);
+                    }
+                }
             }
         }
     }
@@ -327,16 +344,20 @@ impl GovernedToolDispatcher {
                 cause: refusal.reason.clone(),
             })
         } else {
-            self.note(CallRefused {
-                call_id: refusal.call_id.clone(),
-                tool: refusal.tool.clone(),
-                stage: refusal.stage,
-                reason: refusal.reason.clone(),
-                policies: refusal.policies.clone(),
-                call_sha256: refusal.call_sha256,
-            })
+            self.note(refusal.record())
         };
         written.map_err(|error| journal_failed(&error))?;
+        self.register_start()
+    }
+
+    /// Records answers that did not count. A journal without room for them goes on without.
+    pub(crate) fn note_uncounted(&mut self, answers: Vec<AnswerRefused>) -> Result<(), EndCause> {
+        for answer in answers {
+            match self.note(answer) {
+                Ok(()) | Err(JournalError::NoRoom { .. }) => {}
+                Err(error) => return Err(journal_failed(&error)),
+            }
+        }
         self.register_start()
     }
 

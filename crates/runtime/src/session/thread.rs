@@ -81,6 +81,11 @@ pub(crate) fn serve(
                 }
                 let _ = begun.send(());
             }
+            Next::Uncounted(answers) => {
+                if let Err(cause) = dispatcher.note_uncounted(answers) {
+                    dispatcher.rules.end(cause);
+                }
+            }
             Next::AgentEnded(agent, ended) => settle_agent(&mut dispatcher, *agent, ended, None),
             Next::End(Some(cause)) => dispatcher.rules.end(cause),
             Next::End(None) => break,
@@ -171,6 +176,11 @@ fn finish(mut dispatcher: GovernedToolDispatcher, mut attendant: Attendant, outc
             }
         };
         settle_agent(&mut dispatcher, agent, ended, stopped);
+    }
+    let uncounted = attendant.take_uncounted();
+    if !uncounted.is_empty() && !dispatcher.end_recorded {
+        // A journal that fails here fails at the terminal record too.
+        let _ = dispatcher.note_uncounted(uncounted);
     }
     if let Err(cause) = dispatcher.end() {
         dispatcher.rules.end(cause);

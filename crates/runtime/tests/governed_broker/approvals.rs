@@ -5,7 +5,7 @@ use std::time::Duration;
 use governance::{EndCause, Outcome, RefusalKind};
 use model::Digest;
 use serde_json::json;
-use symbi_runtime::reasoning::governed_session::DecideError;
+use symbi_runtime::reasoning::governed_session::{DecideError, UncountedAnswer};
 use testkit::tier::Play;
 
 use crate::support::session::{Governed, Setup, succeeded};
@@ -189,8 +189,8 @@ async fn an_owner_that_cancels_ends_a_held_call_and_the_session() {
     let held = governed.held().await;
     governed.session.cancel();
     assert_eq!(waiting.await.unwrap().unwrap_err(), EndCause::Cancelled);
-    assert_gone(&governed, &held.held_id, held.review_sha256);
     assert_eq!(governed.close().await.unwrap_err(), EndCause::Cancelled);
+    assert_gone(&governed, &held.held_id, held.review_sha256);
     assert_eq!(
         governed.kinds(),
         ["RunStarted", "CallWithdrawn", "RunEnded"]
@@ -309,4 +309,132 @@ async fn a_surface_is_woken_by_every_change_and_keeps_no_session_alive() {
     assert!(calls.pending().is_empty());
     refused(waiting.await.unwrap());
     governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_input_is_shown_from_its_snapshot_and_the_record_says_how_much_was() {
+    let governed = Setup::default().namespace().start_durable();
+    let waiting = governed.spawn("1", "guarded_copy", copy());
+    let held = governed.held().await;
+    assert_eq!(held.inputs, ["input"]);
+    let path = governed.project.file("data/a.csv");
+    std::fs::write(path, "changed after the review").unwrap();
+    let calls = governed.session.held_calls();
+    let read = |surface, id, input, offset| calls.read_input(surface, id, input, offset);
+    let part = read("gate", &held.held_id, "input", 4).unwrap();
+    assert_eq!(
+        part.content, b"1,2\n",
+        "a gap before it: not yet shown from its beginning"
+    );
+    let part = read("terminal", &held.held_id, "input", 0).unwrap();
+    assert_eq!(
+        (part.content.as_slice(), part.bytes),
+        (&b"a,b\n1,2\n"[..], 8)
+    );
+    assert_eq!(part.sha256, Digest::of(b"a,b\n1,2\n"));
+    for (id, input, offset, why) in [
+        ("held-0", "input", 0, "no call is held"),
+        (&held.held_id, "output", 0, "no such input; it has: input"),
+        (&held.held_id, "input", 8, "nothing begins at 8"),
+    ] {
+        let refused = read("gate", id, input, offset).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    assert!(read("gate", &held.held_id, "input", 0).is_err());
+    let approval = governed.of_kind("CallDispatching")[0]["approval"].clone();
+    assert_eq!(approval["decision"], "approved");
+    let shown = json!([{"input": "input", "shown_bytes": 8, "bytes": 8}]);
+    assert_eq!(approval["inputs_shown"], shown);
+    governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_another_surface_showed_does_not_count_for_the_one_that_answers() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded_copy", copy());
+    let held = governed.held().await;
+    let calls = governed.session.held_calls();
+    calls.read_input("gate", &held.held_id, "input", 0).unwrap();
+    governed
+        .session
+        .decide(&held.held_id, held.review_sha256, false, approver())
+        .unwrap();
+    refused(waiting.await.unwrap());
+    assert_eq!(governed.project.staged(), 0);
+    let record = &governed.of_kind("CallRefused")[0];
+    assert_eq!(record["approval"]["decision"], "denied");
+    assert_eq!(record["approval"]["held_id"], held.held_id.as_str());
+    let shown = json!([{"input": "input", "shown_bytes": 0, "bytes": 8}]);
+    assert_eq!(record["approval"]["inputs_shown"], shown);
+    governed.close().await.unwrap();
+}
+
+fn from_gate(number: usize) -> UncountedAnswer {
+    UncountedAnswer {
+        surface: "gate".to_owned(),
+        from: format!("uid {number}\u{1b}[2J"),
+        held_id: None,
+        reason: "garbage".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn answers_that_do_not_count_are_recorded_while_the_call_still_waits() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    governed.session.held_calls().uncounted(from_gate(7));
+    let wrong = Digest::of(b"another text");
+    let _ = governed
+        .session
+        .decide(&held.held_id, wrong, true, approver());
+    until("both records", || {
+        governed.of_kind("AnswerRefused").len() == 2
+    })
+    .await;
+    assert_eq!(governed.session.pending().len(), 1);
+    let records = governed.of_kind("AnswerRefused");
+    assert_eq!(records[0]["from"], "uid 7\\u{1b}[2J");
+    assert_eq!(records[1]["surface"], "terminal");
+    assert_eq!(records[1]["held_id"], held.held_id.as_str());
+    assert!(
+        records[1]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("review digest")
+    );
+    governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    // Late, and twice.
+    let _ = governed
+        .session
+        .decide(&held.held_id, held.review_sha256, true, approver());
+    governed.close().await.unwrap();
+    let kinds = governed.kinds();
+    let ends: Vec<&str> = kinds.iter().rev().take(3).map(String::as_str).collect();
+    assert_eq!(ends, ["RunEnded", "AnswerRefused", "CallSettled"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_wrong_answers_fills_no_journal() {
+    let governed = Setup::default().start();
+    let waiting = governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = governed.held().await;
+    for number in 0..approval::limits::ANSWERS_REFUSED_MAX + 100 {
+        governed.session.held_calls().uncounted(from_gate(number));
+    }
+    governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    governed.close().await.unwrap();
+    let records = governed.of_kind("AnswerRefused");
+    assert_eq!(records.len(), approval::limits::ANSWERS_REFUSED_MAX);
+    let last: Vec<bool> = records
+        .iter()
+        .map(|it| it["last"].as_bool().unwrap())
+        .collect();
+    assert_eq!(last.iter().filter(|last| **last).count(), 1);
+    assert_eq!(last.last(), Some(&true));
+    assert_eq!(governed.terminal()["completed"], true);
 }

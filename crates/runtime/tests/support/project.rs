@@ -9,7 +9,7 @@ use std::sync::Arc;
 use filegrants::{Ceilings, FileBroker};
 use journal::{ProjectKey, Report, VerifyOptions, verify_file};
 use model::RunId;
-use policy::{LaunchShape, Policies, PolicySource, PolicyType, ToolKind, ToolShape};
+use policy::{LaunchShape, Policies, PolicySource, ToolKind, ToolShape};
 use symbi_runtime::CedarGate;
 use symbi_runtime::tools::BoundarySettings;
 use tempfile::TempDir;
@@ -305,14 +305,11 @@ fn shape(contract: &Contract) -> ToolShape {
         files.map(|file| (file.key, file.optional)).collect()
     };
     let arguments = contract.arguments().map(|argument| {
-        let kind = match argument.kind() {
-            toolclad::PolicyType::Text => PolicyType::Text,
-            toolclad::PolicyType::Integer => PolicyType::Integer,
-            toolclad::PolicyType::Decimal => PolicyType::Decimal,
-            toolclad::PolicyType::Boolean => PolicyType::Boolean,
-            toolclad::PolicyType::IpAddress => PolicyType::IpAddress,
-        };
-        (argument.name().clone(), kind, argument.always_present())
+        (
+            argument.name().clone(),
+            argument.kind(),
+            argument.always_present(),
+        )
     });
     ToolShape {
         name: contract.name().clone(),

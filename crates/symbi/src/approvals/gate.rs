@@ -2,27 +2,32 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener as StdListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use approval::limits::REQUEST_BYTES_MAX;
+use approval::limits::{ANSWERS_REFUSED_MAX, REQUEST_BYTES_MAX};
 use approval::wire::{
-    Counted, Decide, Decided, HeldSummary, Listing, Refused, Request, Response, ReviewText,
+    Counted, Decide, Decided, HeldSummary, Input, InputText, Listing, Refused, Request, Response,
+    ReviewText,
 };
 use approval::{HeldId, Operators, Signed, Tally, Votes};
 use governance::Approver;
 use model::RunId;
-use project::{Folder, FolderError, UserDirs};
-use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls};
+use project::UserDirs;
+use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls, UncountedAnswer};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::approvals::peer::{self, Namespaces, Peer};
+use crate::approvals::peer::{self, Namespaces, Peer, PeerRefused};
+use crate::approvals::socket::{self, SocketError, SocketName};
 
+/// The surface's name in records.
+const SURFACE: &str = "gate";
 /// How the socket of a run is called, after the run's id.
 pub(crate) const SOCKET_SUFFIX: &str = ".gate";
 /// Connections that are served at once.
@@ -34,63 +39,12 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause when the host is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no gate.
-#[derive(Debug)]
-pub(crate) enum GateError {
-    Folder(FolderError),
-    Io {
-        action: &'static str,
-        source: io::Error,
-    },
-}
-
-impl fmt::Display for GateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder(_) => f.write_str("the folder of the gate's sockets"),
-            Self::Io { action, .. } => write!(f, "the gate: cannot {action}"),
-        }
-    }
-}
-
-impl std::error::Error for GateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Folder(error) => Some(error),
-            Self::Io { source, .. } => Some(source),
-        }
-    }
-}
-
-fn gate_error<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> GateError {
-    move |error| GateError::Io {
-        action,
-        source: error.into(),
-    }
-}
-
 /// The socket, listening. Its name is removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Gate {
     listener: StdListener,
     desk: Arc<GateDesk>,
     _name: SocketName,
-}
-
-#[derive(Debug)]
-struct SocketName {
-    folder: Folder,
-    name: String,
-}
-
-impl Drop for SocketName {
-    fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(
-            self.folder.fd(),
-            self.name.as_str(),
-            rustix::fs::AtFlags::empty(),
-        );
-    }
 }
 
 /// What every connection decides by.
@@ -101,29 +55,22 @@ struct GateDesk {
     operators: Option<Operators>,
     votes: Mutex<Votes>,
     ours: Namespaces,
+    /// Connections that were refused.
+    turned_away: AtomicUsize,
 }
 
 impl Gate {
-    /// Listens under a hidden name first, so that whoever sees the socket can connect to it.
     pub(super) fn open(
         dirs: &UserDirs,
         run: RunId,
         project: String,
         operators: Option<Operators>,
-    ) -> Result<Self, GateError> {
-        let folder = dirs.sockets().map_err(GateError::Folder)?;
-        let hidden = format!(".{run}");
-        let name = format!("{run}{SOCKET_SUFFIX}");
-        // Through the held folder: its own path may be longer than a socket's address.
-        let path = format!("/proc/self/fd/{}/{hidden}", folder.fd().as_raw_fd());
-        let listener = StdListener::bind(path).map_err(gate_error("make its socket"))?;
-        listener
-            .set_nonblocking(true)
-            .map_err(gate_error("use its socket"))?;
-        rustix::fs::renameat(folder.fd(), &hidden, folder.fd(), &name)
-            .map_err(gate_error("name its socket"))?;
-        let name = SocketName { folder, name };
-        let ours = Namespaces::ours().map_err(gate_error("read its own namespaces"))?;
+    ) -> Result<Self, SocketError> {
+        let (listener, name) = socket::listen(dirs, run, SOCKET_SUFFIX)?;
+        let ours = Namespaces::ours().map_err(|source| SocketError::Io {
+            action: "read its own namespaces",
+            source,
+        })?;
         Ok(Self {
             listener,
             _name: name,
@@ -133,6 +80,7 @@ impl Gate {
                 operators,
                 votes: Mutex::default(),
                 ours,
+                turned_away: AtomicUsize::new(0),
             }),
         })
     }
@@ -165,8 +113,7 @@ async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::R
     let peer = match peer::check(credentials, desk.ours) {
         Ok(peer) => peer,
         Err(refused) => {
-            let why = format!("symbi: the gate refused a connection: {refused}");
-            crate::output::Output::new(false).note(&why);
+            desk.turned_away(&held, credentials, &refused);
             return send(&mut writing, &refuse(&refused)).await;
         }
     };
@@ -178,11 +125,20 @@ async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::R
     )
     .await??;
     match Request::read(&line) {
-        Err(error) => send(&mut writing, &refuse(&error)).await,
+        // Whoever looks whether the run lives connects and says nothing.
+        Err(_) if line.is_empty() => Ok(()),
+        Err(error) => {
+            uncounted(&held, peer, None, &error);
+            send(&mut writing, &refuse(&error)).await
+        }
         Ok(Request::List) => send(&mut writing, &desk.listing(&held)).await,
         Ok(Request::Show(show)) => {
             let shown = desk.show(&held, &show.held_id);
             send(&mut writing, &shown).await
+        }
+        Ok(Request::Input(input)) => {
+            let part = desk.input(&held, &input);
+            send(&mut writing, &part).await
         }
         Ok(Request::Decide(decide)) => {
             let decided = desk.decide(&held, &decide, peer);
@@ -223,7 +179,51 @@ fn refuse(reason: &dyn fmt::Display) -> Response {
     })
 }
 
+/// Has what did not count recorded.
+fn uncounted(held: &HeldCalls, peer: Peer, held_id: Option<&HeldId>, reason: &dyn fmt::Display) {
+    held.uncounted(UncountedAnswer {
+        surface: SURFACE.to_owned(),
+        from: format!("uid {}", peer.uid),
+        held_id: held_id.map(ToString::to_string),
+        reason: reason.to_string(),
+    });
+}
+
 impl GateDesk {
+    /// Tells and records that somebody may not decide; a flood of them is told as often as it is
+    /// recorded.
+    fn turned_away(&self, held: &HeldCalls, who: UCred, refused: &PeerRefused) {
+        if self.turned_away.fetch_add(1, Ordering::Relaxed) < ANSWERS_REFUSED_MAX {
+            let why = format!("symbi: the gate refused a connection: {refused}");
+            crate::output::Output::new(false).note(&why);
+        }
+        let pid = who
+            .pid()
+            .map_or_else(String::new, |pid| format!(", pid {pid}"));
+        held.uncounted(UncountedAnswer {
+            surface: SURFACE.to_owned(),
+            from: format!("uid {}{pid}", who.uid()),
+            held_id: None,
+            reason: format!("the connection was refused: {refused}"),
+        });
+    }
+
+    fn input(&self, held: &HeldCalls, asked: &Input) -> Response {
+        let held_id = asked.held_id.clone();
+        match held.read_input(SURFACE, held_id.as_str(), &asked.input, asked.offset) {
+            Ok(part) => Response::Input(InputText {
+                held_id,
+                input: asked.input.clone(),
+                path: part.path.to_string(),
+                bytes: part.bytes,
+                sha256: part.sha256,
+                offset: part.offset,
+                content_hex: InputText::hex(&part.content),
+            }),
+            Err(error) => refuse(&error),
+        }
+    }
+
     fn listing(&self, held: &HeldCalls) -> Response {
         let summary = |call: HeldCall| {
             Some(HeldSummary {
@@ -255,10 +255,14 @@ impl GateDesk {
 
     fn decide(&self, held: &HeldCalls, decide: &Decide, peer: Peer) -> Response {
         let Some(call) = find(held, &decide.held_id) else {
-            return not_held(&decide.held_id);
+            let response = not_held(&decide.held_id);
+            if let Response::Refused(refused) = &response {
+                uncounted(held, peer, Some(&decide.held_id), &refused.reason);
+            }
+            return response;
         };
         let mut approver = Approver {
-            surface: "gate".to_owned(),
+            surface: SURFACE.to_owned(),
             identity: format!("uid {}", peer.uid),
             signatures: Vec::new(),
         };
@@ -271,7 +275,12 @@ impl GateDesk {
                     approver.identity = names.collect::<Vec<_>>().join(", ");
                     approver.signatures = signed.iter().map(|it| it.armored().to_owned()).collect();
                 }
-                Err(response) => return *response,
+                Err(response) => {
+                    if let Response::Refused(refused) = &*response {
+                        uncounted(held, peer, Some(&decide.held_id), &refused.reason);
+                    }
+                    return *response;
+                }
             }
         }
         let identity = approver.identity.clone();
@@ -311,7 +320,10 @@ impl GateDesk {
             .verify(&call.review, armored)
             .map_err(|error| Box::new(refuse(&error)))?;
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
-        match votes.add(&decide.held_id, signed, operators) {
+        let tally = votes
+            .add(&decide.held_id, signed, operators)
+            .map_err(|error| Box::new(refuse(&error)))?;
+        match tally {
             Tally::Enough(signed) => Ok(signed),
             Tally::More { have, require } => Err(Box::new(Response::Counted(Counted {
                 held_id: decide.held_id.clone(),

@@ -6,20 +6,26 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use approval::limits::{ANSWER_BYTES_MAX, ANSWERS_WRONG_MAX};
-use approval::{Answer, HeldId};
+use approval::{Answer, HeldId, framed, visible_bytes};
 use governance::Approver;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Signal;
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp,
-    tcsetattr,
+    tcgetwinsize, tcsetattr,
 };
-use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls};
+use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls, UncountedAnswer};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::progress::Screen;
 
+/// The surface's name in records.
+const SURFACE: &str = "terminal";
+/// Columns of a terminal that does not tell.
+const COLUMNS: usize = 80;
+/// Parts of inputs that one question shows.
+const PARTS_SHOWN_MAX: usize = 1024;
 /// Largest line of a terminal in its line mode, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 const _: () = assert!(ANSWER_BYTES_MAX < LINE_BYTES_MAX);
@@ -110,8 +116,8 @@ impl Question<'_> {
         }
         let _turn = self.screen.map(Screen::question);
         let _modes = LineModes::set(self.tty)?;
-        self.write(&request(self.call)).await?;
-        let mut wrong = 0;
+        self.write(&request(self.call, self.columns())).await?;
+        let (mut wrong, mut shown) = (0, 0);
         tcflush(self.tty.get_ref(), QueueSelector::IFlush)?;
         self.write("> ").await?;
         loop {
@@ -133,19 +139,72 @@ impl Question<'_> {
             if self.is_in_front().is_ok_and(|in_front| !in_front) {
                 return Ok(Asked::Behind);
             }
+            if let Some(part) = self
+                .part(held, line.as_deref())
+                .filter(|_| shown < PARTS_SHOWN_MAX)
+            {
+                shown += 1;
+                self.write(&part).await?;
+                continue;
+            }
             let answer = match self.read_answer(line.as_deref()) {
                 Ok(answer) => answer,
-                Err(_) if wrong + 1 >= ANSWERS_WRONG_MAX => Answer::Deny,
                 Err(reason) => {
+                    held.uncounted(self.uncounted(&reason));
                     wrong += 1;
-                    self.write(&format!("{reason}\n> ")).await?;
-                    continue;
+                    if wrong >= ANSWERS_WRONG_MAX {
+                        Answer::Deny
+                    } else {
+                        self.write(&format!("{reason}\n> ")).await?;
+                        continue;
+                    }
                 }
             };
             let said = self.decide(held, answer);
             self.write(&format!("symbi: {said}\n")).await?;
             return Ok(Asked::Finished);
         }
+    }
+
+    /// A part of an input, where the line asks for one: `show ARGUMENT`, `show ARGUMENT BYTE`.
+    fn part(&self, held: &HeldCalls, line: Option<&[u8]>) -> Option<String> {
+        let line = std::str::from_utf8(line?).ok()?.strip_suffix('\n')?;
+        let mut words = line.strip_prefix("show ")?.split(' ');
+        let (input, offset) = (words.next()?, words.next().unwrap_or("0"));
+        if words.next().is_some() {
+            return None;
+        }
+        let offset = offset.parse().ok()?;
+        let part = match held.read_input(SURFACE, &self.call.held_id, input, offset) {
+            Ok(part) => part,
+            Err(error) => return Some(format!("{error}\n> ")),
+        };
+        let end = part.offset + part.content.len() as u64;
+        let more = match end < part.bytes {
+            true => format!("; go on: show {input} {end}"),
+            false => String::new(),
+        };
+        let path = model::Untrusted::new(part.path.as_str()).escaped();
+        let shown = framed(&visible_bytes(&part.content), self.columns());
+        Some(format!(
+            "{shown}symbi: {path}: bytes {} to {end} of {}, escaped{more}\n> ",
+            part.offset, part.bytes
+        ))
+    }
+
+    fn uncounted(&self, reason: &str) -> UncountedAnswer {
+        UncountedAnswer {
+            surface: SURFACE.to_owned(),
+            from: own_identity(),
+            held_id: Some(self.call.held_id.clone()),
+            reason: format!("a typed line: {reason}"),
+        }
+    }
+
+    fn columns(&self) -> usize {
+        let size = tcgetwinsize(self.tty.get_ref());
+        let columns = size.map_or(0, |size| usize::from(size.ws_col));
+        if columns == 0 { COLUMNS } else { columns }
     }
 
     /// No line at all is a terminal that went away: nobody says yes there.
@@ -161,8 +220,8 @@ impl Question<'_> {
 
     fn decide(&self, held: &HeldCalls, answer: Answer) -> String {
         let approver = Approver {
-            surface: "terminal".to_owned(),
-            identity: format!("uid {}", rustix::process::getuid().as_raw()),
+            surface: SURFACE.to_owned(),
+            identity: own_identity(),
             signatures: Vec::new(),
         };
         let call = self.call;
@@ -236,19 +295,32 @@ impl Drop for LineModes<'_> {
     }
 }
 
-fn request(call: &HeldCall) -> String {
+fn own_identity() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
+}
+
+fn request(call: &HeldCall, columns: usize) -> String {
     let HeldCall {
         held_id,
         expires_at,
         review,
         review_sha256,
+        inputs,
         ..
     } = call;
+    let inputs: String = inputs
+        .iter()
+        .map(|input| format!("  show {input}\n"))
+        .collect();
+    let look = match inputs.is_empty() {
+        true => String::new(),
+        false => format!("To read an input, as the call will get it:\n{inputs}"),
+    };
     format!(
         "\nsymbi: a call waits for your approval until {expires_at}. All that will run:\n\n{}\n\
-         review sha256 {review_sha256}\n\
+         review sha256 {review_sha256}\n{look}\
          Type one of these lines, exactly:\n  approve {held_id}\n  deny {held_id}\n",
-        review.text()
+        framed(review.text(), columns)
     )
 }
 

@@ -1,6 +1,7 @@
 //! `symbi gate`: the operator decides held calls of running runs, from another terminal.
 
 mod client;
+mod input;
 mod watch;
 
 use std::io::{Read as _, Write as _};
@@ -26,9 +27,13 @@ pub(crate) fn run(command: &GateCommand, common: &Common) -> Result<Exit, Failur
     let gates = Gates::open(&crate::dirs::user_dirs()?)?;
     match command {
         GateCommand::List => list(&gates, output),
-        GateCommand::Show { id } => {
-            let (_, review) = find(&gates, &held_id(id)?)?;
-            show(&review, output);
+        GateCommand::Show { id, file, from } => {
+            let held_id = held_id(id)?;
+            let (gate, review) = find(&gates, &held_id)?;
+            match file {
+                Some(input) => input::show(&gate, &review, (held_id, input, *from), output)?,
+                None => show(&review, output),
+            }
             Ok(Exit::Done)
         }
         GateCommand::Approve {
@@ -206,7 +211,7 @@ fn answer(gate: &RunGate<'_>, decide: Decide, output: Output) -> Result<Exit, Fa
         Response::Refused(refused) => {
             Err(Failure::new(Exit::Refused, safe(&refused.reason)).help("see: symbi gate list"))
         }
-        Response::Held(_) | Response::Review(_) => Err(Failure::new(
+        Response::Held(_) | Response::Review(_) | Response::Input(_) => Err(Failure::new(
             Exit::Refused,
             "the run answers something else",
         )),

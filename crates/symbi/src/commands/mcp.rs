@@ -110,7 +110,7 @@ fn nobody() -> Approvals {
     Approvals::Nobody {
         advice: "this client is not contained, so it could give the approval itself: let a person \
                  make this call with `symbi call`, or name [approval.operators] in symbiont.toml, \
-                 who sign"
+                 who sign, or a chat (surfaces = [\"chat\"] under [approval])"
             .to_owned(),
     }
 }

@@ -141,6 +141,7 @@ impl Evidence {
             Event::InferenceCompleted(it) if it.complete => self.requests.1 += 1,
             Event::RunEnded(it) => self.completed = it.completed,
             Event::InferenceCompleted(_)
+            | Event::AnswerRefused(_)
             | Event::FilePublicationPrepared(_)
             | Event::FilePublicationFinished(_)
             | Event::Custom(_) => {}

@@ -172,6 +172,74 @@ fn what_is_no_request_is_refused_with_its_reason() {
     gate(&desk, &["deny", &id]).expect(0);
     wait(child).expect(4);
     assert!(!created(&desk));
+    let reasons: Vec<String> = records(&desk, "AnswerRefused")
+        .iter()
+        .map(|it| it["reason"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(reasons.len(), 7, "{reasons:?}");
+    assert!(reasons[2].contains("version 2") && reasons[6].contains("review digest"));
+    desk.verified_journal();
+}
+
+#[test]
+fn an_input_is_shown_escaped_as_the_call_will_get_it() {
+    let desk = guarded();
+    let hostile = "a,b\n\u{1b}[2Japproved held-1\u{202e}\n";
+    let path = desk.project().join("data/example.csv");
+    fs::write(&path, hostile.repeat(2000)).unwrap();
+    let (child, id) = held(&desk);
+    fs::write(&path, "changed\n").unwrap();
+    let shown = gate(&desk, &["show", &id, "--file", "input"]).expect(0);
+    let first = "| a,b\n| \\u{1b}[2Japproved held-1\\u{202e}\n";
+    assert!(
+        shown.stdout.starts_with(&first.repeat(2)),
+        "{}",
+        shown.stdout
+    );
+    assert!(
+        shown.stderr.contains("bytes 0 to 54000 of 54000"),
+        "{}",
+        shown.stderr
+    );
+    let json = gate(
+        &desk,
+        &["show", &id, "--file", "input", "--from", "53998", "--json"],
+    )
+    .expect(0);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["content_hex"], "ae0a");
+    gate(&desk, &["show", &id, "--file", "nothing"])
+        .expect(3)
+        .says("it has: input");
+    gate(&desk, &["approve", &id]).expect(0);
+    wait(child).expect(0);
+    let approval = &records(&desk, "CallDispatching")[0]["approval"];
+    let all = json!([{"input": "input", "shown_bytes": 54000, "bytes": 54000}]);
+    assert_eq!(approval["inputs_shown"], all);
+    let journal = desk.journals().pop().unwrap();
+    let run = journal.file_stem().unwrap().to_str().unwrap();
+    desk.symbi(&["--project", "project", "audit", "show", run])
+        .expect(0)
+        .says("input input: 54000 of 54000 bytes were shown there");
+}
+
+#[test]
+fn an_input_of_many_parts_is_shown_from_where_one_left_off() {
+    let desk = guarded();
+    let path = desk.project().join("data/example.csv");
+    fs::write(&path, "x".repeat(70_000)).unwrap();
+    let (child, id) = held(&desk);
+    let first = gate(&desk, &["show", &id, "--file", "input"]).expect(0);
+    let go_on = format!("symbi gate show {id} --file input --from 65536");
+    assert!(first.stderr.contains(&go_on), "{}", first.stderr);
+    gate(&desk, &["show", &id, "--file", "input", "--from", "65536"])
+        .expect(0)
+        .says("bytes 65536 to 70000 of 70000");
+    gate(&desk, &["show", &id, "--file", "input", "--from", "70000"]).expect(3);
+    gate(&desk, &["deny", &id]).expect(0);
+    wait(child).expect(4);
+    let answer = &records(&desk, "CallRefused")[0]["approval"];
+    assert_eq!(answer["inputs_shown"][0]["shown_bytes"], 70_000);
 }
 
 #[test]
@@ -235,6 +303,15 @@ fn another_user_and_another_namespace_are_refused() {
         "{}",
         ended.stderr
     );
+    let recorded = records(&desk, "AnswerRefused");
+    assert!(recorded.len() >= 2, "{recorded:?}");
+    let elsewhere = "the connection was refused: your process is in other user or pid namespaces";
+    let last = recorded.last().unwrap();
+    assert!(
+        last["reason"].as_str().unwrap().starts_with(elsewhere),
+        "{last}"
+    );
+    assert!(last["from"].as_str().unwrap().starts_with("uid "), "{last}");
 }
 
 /// Makes an SSH key in the home; returns its public half.

@@ -269,3 +269,43 @@ fn what_an_agent_writes_does_not_disturb_a_question() {
     assert!(after.contains("noise"), "what waited is shown: {after}");
     assert!(created(&desk));
 }
+
+#[test]
+fn an_input_is_read_on_the_terminal_before_the_answer() {
+    let desk = guarded();
+    let path = desk.project().join("data/example.csv");
+    std::fs::write(path, "a,b\n\u{1b}]0;x\u{7}approve me\n").unwrap();
+    let steps = [
+        wait("  show input"),
+        wait("> "),
+        press("show nothing\n"),
+        wait("it has: input"),
+        press("show input\n"),
+        wait("of 21, escaped"),
+        press("approve {id}\n"),
+    ];
+    let screen = on_terminal(&desk, &call(&["--approval-terminal"]), &steps).expect(0);
+    assert!(
+        screen.text.contains("| \\u{1b}]0;x\\u{7}approve me"),
+        "{}",
+        screen.text
+    );
+    let approval = &records(&desk, "CallDispatching")[0]["approval"];
+    assert_eq!(approval["inputs_shown"][0]["shown_bytes"], 21);
+}
+
+#[test]
+fn lines_that_are_no_answer_are_recorded_without_what_was_typed() {
+    let desk = guarded();
+    let steps = [
+        wait("> "),
+        press("hunter2\n"),
+        wait("neither"),
+        press("deny {id}\n"),
+    ];
+    on_terminal(&desk, &call(&["--approval-terminal"]), &steps).expect(4);
+    let records = records(&desk, "AnswerRefused");
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0]["surface"], "terminal");
+    assert!(!records[0].to_string().contains("hunter2"));
+}

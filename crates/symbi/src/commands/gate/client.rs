@@ -13,6 +13,7 @@ use project::{Folder, UserDirs};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::net::sockopt::socket_peercred;
 
+use crate::approvals::chat;
 use crate::approvals::gate::SOCKET_SUFFIX;
 use crate::exit::{Exit, Failure};
 
@@ -111,12 +112,15 @@ impl RunGate<'_> {
         format!("{}{SOCKET_SUFFIX}", self.run)
     }
 
-    /// Whether anybody listens. The socket of a run that died is removed: a socket listens
+    /// Whether anybody listens. The sockets of a run that died are removed: a socket listens
     /// before it has its name, and no run has another's id.
     fn lives(&self) -> bool {
         match self.connect() {
             Err(AskError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let _ = unlinkat(self.gates.folder.fd(), self.name(), AtFlags::empty());
+                let callbacks = format!("{}{}", self.run, chat::SOCKET_SUFFIX);
+                for name in [self.name(), callbacks] {
+                    let _ = unlinkat(self.gates.folder.fd(), name, AtFlags::empty());
+                }
                 false
             }
             _ => true,
