@@ -1,8 +1,8 @@
 //! The messages on the gate's socket: one JSON object in a line each way, with a version.
 //!
 //! A request is `{"v":1,"request":…}` with one of `"list"`, `"watch"`, `{"show":{…}}`,
-//! `{"input":{…}}` and `{"decide":{…}}`; a response is `{"v":1,"response":{…}}`. Unknown and repeated fields, other
-//! versions and longer lines are refused.
+//! `{"input":{…}}` and `{"decide":{…}}`; a response is `{"v":1,"response":{…}}`. Unknown and
+//! repeated fields, other versions and longer lines are refused.
 
 use std::fmt;
 

@@ -58,19 +58,7 @@ fn event_lines(event: &Event) -> Vec<String> {
                 safe(&it.cause)
             )]
         }
-        Event::AnswerRefused(it) => {
-            let mut lines = vec![format!(
-                "an answer did not count ({}, from {}): {}",
-                safe(&it.surface),
-                safe(&it.from),
-                safe(&it.reason)
-            )];
-            lines.extend(it.held_id.iter().map(|id| format!("it named {}", safe(id))));
-            if it.last {
-                lines.push("further ones are refused and not recorded".to_owned());
-            }
-            lines
-        }
+        Event::AnswerRefused(it) => uncounted_lines(it),
         Event::CallDispatching(it) => {
             let mut lines = vec![format!("{} ({}) permitted, starting", it.tool, it.call_id)];
             lines.extend(it.policies.iter().map(policy_line));
@@ -118,6 +106,21 @@ fn event_lines(event: &Event) -> Vec<String> {
         },
         Event::Custom(it) => vec![format!("{}: {}", safe(&it.custom_kind), it.digest)],
     }
+}
+
+fn uncounted_lines(answer: &journal::AnswerRefused) -> Vec<String> {
+    let mut lines = vec![format!(
+        "an answer did not count ({}, from {}): {}",
+        safe(&answer.surface),
+        safe(&answer.from),
+        safe(&answer.reason)
+    )];
+    let named = answer.held_id.iter();
+    lines.extend(named.map(|id| format!("it named {}", safe(id))));
+    if answer.last {
+        lines.push("further ones are refused and not recorded".to_owned());
+    }
+    lines
 }
 
 fn refused_lines(refused: &journal::CallRefused) -> Vec<String> {

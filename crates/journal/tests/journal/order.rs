@@ -44,14 +44,8 @@ fn a_recorded_event_carries_its_run_sequence_and_leaf_hash() {
     assert_eq!(records[0].principal, "operator");
 }
 
-#[test]
-fn every_event_is_read_as_it_was_written() {
-    let (key, run) = (key(1), RunId::new());
-    let store = Store::default();
-    let journal = durable(&store, &key, run);
-    let mut lent = journal.lend(digest("c1")).unwrap();
-    let dispatch = dispatching("c1");
-    let approval = ApprovalFact {
+fn answer() -> ApprovalFact {
+    ApprovalFact {
         held_id: "h1".into(),
         surface: "terminal".into(),
         approver: "chat/team/42".into(),
@@ -66,9 +60,28 @@ fn every_event_is_read_as_it_was_written() {
             bytes: 4,
         }],
         signatures: vec!["signed".into()],
-    };
+    }
+}
+
+fn uncounted() -> AnswerRefused {
+    AnswerRefused {
+        surface: "gate".into(),
+        from: "uid 7".into(),
+        held_id: None,
+        reason: "no".into(),
+        last: false,
+    }
+}
+
+#[test]
+fn every_event_is_read_as_it_was_written() {
+    let (key, run) = (key(1), RunId::new());
+    let store = Store::default();
+    let journal = durable(&store, &key, run);
+    let mut lent = journal.lend(digest("c1")).unwrap();
+    let dispatch = dispatching("c1");
     let dispatch = CallDispatching {
-        approval: Some(approval),
+        approval: Some(answer()),
         ..dispatch
     };
     let _ = journal.record(started()).unwrap();
@@ -79,13 +92,7 @@ fn every_event_is_read_as_it_was_written() {
         cause: "client".into(),
     };
     let _ = journal.record(withdrawn.clone()).unwrap();
-    let unanswered = AnswerRefused {
-        surface: "gate".into(),
-        from: "uid 7".into(),
-        held_id: None,
-        reason: "no".into(),
-        last: false,
-    };
+    let unanswered = uncounted();
     let _ = journal.record(unanswered.clone()).unwrap();
     let seq = journal.record(dispatch.clone()).unwrap().seq();
     let intent = lent.publication_prepared(prepared("c1")).unwrap();

@@ -1,6 +1,6 @@
-//! Callbacks of a chat platform, as the user's relay hands them in: plain HTTP on this machine, with
-//! the headers and the exact bytes that the platform sent. The signature is what counts, not the
-//! connection.
+//! Callbacks of a chat platform, as the user's relay hands them in: plain HTTP on this machine,
+//! with the headers and the exact bytes that the platform sent. The signature is what counts, not
+//! the connection.
 
 use std::convert::Infallible;
 use std::io;

@@ -106,7 +106,7 @@ impl GovernedToolDispatcher {
             }
             Err(not_started) => *not_started,
         };
-        // The last record of a one-shot run is its outcome's. A journal that fails here fails there.
+        // The last record of a one-shot run is its outcome's, where a failed journal shows too.
         let uncounted = attendant.take_uncounted();
         if !uncounted.is_empty() {
             let _ = self.note_uncounted(uncounted);
