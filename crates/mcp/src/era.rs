@@ -43,7 +43,9 @@ impl Era {
                  in `_meta`",
             )),
             Self::Handshake(handshake) => handshake.request(method, params),
-            Self::Stateless if method == "initialize" => Err(stateless::no_initialize(&params)),
+            Self::Stateless if method == "initialize" && !params.names_revision() => {
+                Err(stateless::no_initialize(&params))
+            }
             Self::Stateless => stateless::request(method, params),
         }
     }

@@ -237,6 +237,7 @@ fn the_stateless_era_has_no_ping_and_no_other_method() {
     let mut client = stateless();
     for (id, method) in [
         "ping",
+        "initialize",
         "resources/list",
         "prompts/list",
         "logging/setLevel",
