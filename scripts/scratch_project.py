@@ -46,8 +46,8 @@ def arguments(description, reserved=()):
     return found
 
 
-def shell_tool(name, script, reads="", creates="", extra=""):
-    """A tool that runs a fixed shell script with its files as $1 and $2."""
+def shell_tool(name, script, reads="", creates="", extra="", fixed=None):
+    """A tool that runs a fixed shell script with its files as $1 and $2, or with two fixed ones."""
     names = [it for it in ("input" if reads else "", "output" if creates else "") if it]
     lines = [
         "[tool]", 'name = "%s"' % name, 'version = "1.0.0"', 'description = "%s"' % name,
@@ -58,6 +58,9 @@ def shell_tool(name, script, reads="", creates="", extra=""):
     words = ["sh", "-c", script.replace("{", "{{").replace("}", "}}"), "sh"]
     words += ["{%s}" % it for it in names]
     lines += ["[command]", "exec = %s" % json.dumps(words), "allow_interpreter = true"]
+    if fixed:
+        lines += ["[filesystem]", "read = [%s]" % json.dumps(fixed["IN"]),
+                  "create = [%s]" % json.dumps(fixed["OUT"]), extra]
     if names:
         lines += ["[filesystem]"]
         lines += ['read = ["{input}"]'] if reads else []

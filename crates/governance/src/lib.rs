@@ -20,6 +20,7 @@ mod call;
 mod executor;
 mod gate;
 pub mod limits;
+mod mode_hint;
 mod outcome;
 mod proposal;
 mod receipt;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone, confirm_removal};
 
 use crate::call::{CallIdentity, DispatchedCall};
+use crate::mode_hint;
 use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, is_contained, of_ending};
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
@@ -59,6 +60,7 @@ impl DispatchedCall {
             journal_failed: false,
             journal: self.journal,
         };
+        settled.add_mode_hint(&self.descriptor);
         settled.read_parser(&self.descriptor, ended.parser, contained);
         let all_gone = settled.check_removal(gone);
         settled.read_result(&self.descriptor);
@@ -154,6 +156,16 @@ impl SettledCall {
             self.outcome = Outcome::Unconfirmed { reason };
         }
         unconfirmed.is_none()
+    }
+
+    /// A program that failed by itself may have needed the other create mode.
+    fn add_mode_hint(&mut self, descriptor: &Descriptor) {
+        let failed = self.output.exit_code.is_some_and(|code| code != 0);
+        if let (true, Outcome::Failed { reason }) = (failed, &mut self.outcome)
+            && let Some(hint) = mode_hint::of_failure(descriptor, &self.output.stderr)
+        {
+            *reason = shorten(&format!("{reason}; {hint}"));
+        }
     }
 
     /// Reads a successful output as its contract promises it; one that is not has failed.
