@@ -58,6 +58,12 @@ struct Auditor {
     home: TempDir,
 }
 
+impl Drop for Auditor {
+    fn drop(&mut self) {
+        testkit::journals::keep_home(self.home.path());
+    }
+}
+
 impl Auditor {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod executor;
+pub mod journals;
 pub mod lease;
 pub mod provider;
 pub mod tier;

@@ -78,6 +78,14 @@ pub(crate) struct World {
     pub(crate) executor: InProcessExecutor,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.journal.publishes() {
+            testkit::journals::keep_bytes(&self.bytes(), crate::support::key().public());
+        }
+    }
+}
+
 impl World {
     /// With a signed journal on a store that says it is stable.
     pub(crate) fn new() -> Self {

@@ -169,6 +169,12 @@ pub struct Project {
     key: ProjectKey,
 }
 
+impl Drop for Project {
+    fn drop(&mut self) {
+        testkit::journals::keep_project(&self.state(), self.key.public());
+    }
+}
+
 impl Project {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -62,6 +62,12 @@ pub(crate) struct Desk {
     user: Option<u32>,
 }
 
+impl Drop for Desk {
+    fn drop(&mut self) {
+        testkit::journals::keep_home(self.home.path());
+    }
+}
+
 impl Desk {
     /// A home without a project.
     pub(crate) fn empty() -> Self {
