@@ -16,8 +16,8 @@ it stands `{"checkpoint": NOTE}`, where NOTE is a C2SP signed note over three li
 
 With a ledger, KEY may be any key of the project: each change of the key is a ledger line that the
 old and the new one sign. An anchor is a file of checkpoint lines that somebody else keeps. A proof
-holds the records of one call and needs no journal. A value `{"evidence": {"bytes": N, "sha256": H}}`
-in a record stands for the file H in the evidence folder.
+holds the records of one call and needs no journal. A descriptor `{"evidence": {"bytes": N, "sha256": H}}`
+and an `evidence_sha256` H stand for the file H in the evidence folder.
 
 Exit: 0 intact; 5 unterminated, live, only self-consistent, or without an anchor that was demanded;
 6 truncated, forked or corrupt, evidence that is missing or changed, or a proof that proves nothing;
@@ -61,7 +61,6 @@ KINDS = {
     "RunEnded": "completed cause calls",
     "Custom": "custom_kind digest value",
 }
-EVIDENCE_FIELDS = {"CallDispatching": ["descriptor"]}
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 DECIMAL = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
@@ -401,7 +400,12 @@ def parse_record(line, number):
     return record, kind
 
 
-def evidence_in(value):
+def evidence_in(kind, event):
+    """The files that a record names: (hash, size or None)."""
+    settled = event.get("evidence_sha256") if kind == "CallSettled" else None
+    if isinstance(settled, str) and HEX64.match(settled):
+        return {(settled, None)}
+    value = event.get("descriptor") if kind == "CallDispatching" else None
     named = value.get("evidence") if isinstance(value, dict) and set(value) == {"evidence"} else None
     if not isinstance(named, dict) or set(named) != {"bytes", "sha256"}:
         return set()
@@ -414,7 +418,7 @@ def evidence_in(value):
 def examine_evidence(folder, named):
     """What became of the files that the records name."""
     found = {"whole": 0, "missing": [], "changed": [], "not_looked_for": 0}
-    for sha256, size in sorted(named):
+    for sha256, size in sorted(named, key=lambda it: (it[0], -1 if it[1] is None else it[1])):
         if folder is None:
             found["not_looked_for"] += 1
             continue
@@ -427,8 +431,9 @@ def examine_evidence(folder, named):
             found["changed"].append(sha256)
             continue
         with file:
-            digest, left = hashlib.sha256(), size + 1
-            while left > 0:
+            actual = os.fstat(file.fileno()).st_size
+            digest, left = hashlib.sha256(), actual + 1
+            while left > 0 and size in (None, actual):
                 chunk = file.read(min(left, 1 << 16))
                 if not chunk:
                     break
@@ -469,8 +474,7 @@ class Run:
         self.tree.push(line)
         self.check_note(Note.of_line(checkpoint, number + 1), number + 1)
         self.records, self.root = self.tree.size, self.tree.root()
-        for field in EVIDENCE_FIELDS.get(kind, []):
-            self.evidence |= evidence_in(record["event"].get(field))
+        self.evidence |= evidence_in(kind, record["event"])
         if kind == "RunEnded":
             self.completed = record["event"]["completed"]
         for size, root in self.witnessed:

@@ -27,15 +27,22 @@ pub struct Evidence {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reference {
-    evidence: EvidenceFile,
+    evidence: Kept,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    bytes: u64,
+    sha256: Digest,
 }
 
 /// An evidence file as a record names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct EvidenceFile {
     pub sha256: Digest,
-    pub bytes: u64,
+    /// Where the record says it.
+    pub bytes: Option<u64>,
 }
 
 impl Event {
@@ -46,8 +53,15 @@ impl Event {
         match self {
             Self::CallDispatching(it) => {
                 let reference = serde_json::from_str::<Reference>(it.descriptor.as_str());
-                reference.ok().map(|it| it.evidence)
+                reference.ok().map(|it| EvidenceFile {
+                    sha256: it.evidence.sha256,
+                    bytes: Some(it.evidence.bytes),
+                })
             }
+            Self::CallSettled(it) => it.evidence_sha256.map(|sha256| EvidenceFile {
+                sha256,
+                bytes: None,
+            }),
             _ => None,
         }
     }
@@ -84,10 +98,11 @@ pub fn examine_evidence(folder: &Path, named: EvidenceFile) -> io::Result<Eviden
         Err(error) => return Err(error.into()),
     };
     let stat = file.metadata()?;
-    if !stat.is_file() || stat.len() != named.bytes {
+    let size = stat.len();
+    if !stat.is_file() || named.bytes.is_some_and(|bytes| bytes != size) {
         return Ok(EvidenceState::Changed);
     }
-    let (mut hasher, mut chunk, mut left) = (Hasher::new(), vec![0; 64 << 10], named.bytes + 1);
+    let (mut hasher, mut chunk, mut left) = (Hasher::new(), vec![0; 64 << 10], size + 1);
     let mut file = file.take(left);
     while left > 0 {
         let read = file.read(&mut chunk)?;
@@ -165,7 +180,7 @@ impl Evidence {
     pub(crate) fn reference(&self, value: &Canonical) -> io::Result<Canonical> {
         let bytes = value.as_str().as_bytes();
         let sha256 = self.keep(bytes).map_err(io::Error::other)?;
-        let kept = EvidenceFile {
+        let kept = Kept {
             bytes: bytes.len() as u64,
             sha256,
         };
