@@ -53,6 +53,15 @@ pub struct Envelope {
     pub notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalBody>,
+    #[serde(skip)]
+    missing: Missing,
+}
+
+/// How many bytes the marks of the streams say are not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Missing {
+    results: usize,
+    stderr: usize,
 }
 
 /// A published file.
@@ -103,6 +112,7 @@ impl Envelope {
             reason: None,
             notes: Vec::new(),
             refusal: None,
+            missing: Missing::default(),
         }
     }
 
@@ -118,9 +128,12 @@ impl Envelope {
         let bound = outcome.shown_bytes_max.map_or(SHOWN_BYTES_MAX, |max| {
             usize::try_from(max).map_or(SHOWN_BYTES_MAX, |max| max.min(SHOWN_BYTES_MAX))
         });
-        let (text, truncated) = shown(&output.stdout, bound);
-        let results = outcome.value.clone().unwrap_or(Value::String(text));
-        let (stderr, stderr_truncated) = shown(&output.stderr, SHOWN_BYTES_MAX);
+        let (text, cut) = shown(&output.stdout, bound);
+        let (stderr, stderr_cut) = shown(&output.stderr, SHOWN_BYTES_MAX);
+        let (results, results_cut) = match &outcome.value {
+            Some(value) => (value.clone(), 0),
+            None => (Value::String(text), cut),
+        };
         Self {
             argv: outcome.argv.clone(),
             fingerprint: Some(outcome.call_sha256),
@@ -129,7 +142,11 @@ impl Envelope {
             exit_code: output.exit_code,
             stderr,
             output_sha256: started.then(|| Digest::of(&output.stdout)),
-            output_truncated: (truncated && outcome.value.is_none()) || stderr_truncated,
+            output_truncated: results_cut > 0 || stderr_cut > 0,
+            missing: Missing {
+                results: results_cut,
+                stderr: stderr_cut,
+            },
             created_files: outcome
                 .created_files
                 .iter()
@@ -171,7 +188,7 @@ impl Envelope {
         }
     }
 
-    /// The envelope with so much of its streams that its JSON has at most `max` bytes.
+    /// The envelope with as much of its streams as its JSON of at most `max` bytes has room for.
     #[must_use]
     pub fn fitting(mut self, max: usize) -> Self {
         if self.to_json().len() <= max {
@@ -183,17 +200,34 @@ impl Envelope {
             value => value.to_string(),
         });
         let stderr = std::mem::take(&mut self.stderr);
-        let mut room = max;
-        while room > 0 {
-            room /= 2;
-            self.results = results.as_deref().map(|it| Value::String(cut_to(it, room)));
-            self.stderr = cut_to(&stderr, room / 4);
+        let missing = std::mem::take(&mut self.missing);
+        let (mut fits, mut most) = (0, max);
+        while fits < most {
+            let room = (fits + most).div_ceil(2);
+            self.show(results.as_deref(), &stderr, missing, room);
             if self.to_json().len() <= max {
-                return self;
+                fits = room;
+            } else {
+                most = room - 1;
             }
         }
-        self.argv = Vec::new();
+        self.show(results.as_deref(), &stderr, missing, fits);
+        if self.to_json().len() > max {
+            self.argv = Vec::new();
+        }
         self
+    }
+
+    /// Shows about `room` bytes of the streams; a quarter of it is for the second one.
+    fn show(&mut self, results: Option<&str>, stderr: &str, missing: Missing, room: usize) {
+        let length = results.map_or(0, str::len);
+        let results = results.map(|text| cut_to(text, missing.results, room));
+        self.results = results.map(Value::String);
+        self.stderr = cut_to(
+            stderr,
+            missing.stderr,
+            (room / 4).max(room.saturating_sub(length)),
+        );
     }
 
     /// Whether an MCP client is told `isError`.
@@ -215,29 +249,39 @@ pub fn millis(duration: std::time::Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1000.0
 }
 
-/// At most `max` bytes of a stream, cut at a character, with a mark that says how much is missing.
-fn shown(bytes: &[u8], max: usize) -> (String, bool) {
+/// The words in place of what is not shown.
+fn mark(missing: usize) -> String {
+    format!("\n[{missing} more bytes are not shown]")
+}
+
+/// At most `max` bytes of a stream, cut at a character, with a mark that says how many are missing;
+/// and that number.
+fn shown(bytes: &[u8], max: usize) -> (String, usize) {
     if bytes.len() <= max {
-        return (String::from_utf8_lossy(bytes).into_owned(), false);
+        return (String::from_utf8_lossy(bytes).into_owned(), 0);
     }
     let mut end = max;
     while bytes.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) && end > max.saturating_sub(4) {
         end -= 1;
     }
     let head = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
-    (
-        format!("{head}\n[{} more bytes are not shown]", bytes.len() - end),
-        true,
-    )
+    let missing = bytes.len() - end;
+    (head + &mark(missing), missing)
 }
 
-fn cut_to(text: &str, room: usize) -> String {
-    if text.len() <= room {
+/// `text` with at most `room` bytes before its mark. It may have a mark already, for `missing`
+/// bytes: then one mark says how many are missing of the whole.
+fn cut_to(text: &str, missing: usize, room: usize) -> String {
+    let head = match missing {
+        0 => text,
+        _ => text.strip_suffix(&mark(missing)).unwrap_or(text),
+    };
+    if head.len() <= room {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(room);
-    let head = text.get(..end).unwrap_or_default();
-    format!("{head}\n[{} more bytes are not shown]", text.len() - end)
+    let end = head.floor_char_boundary(room);
+    let kept = head.get(..end).unwrap_or_default();
+    format!("{kept}{}", mark(missing + head.len() - end))
 }
 
 #[cfg(test)]
@@ -249,10 +293,10 @@ mod tests {
         let at = vec![b'a'; SHOWN_BYTES_MAX];
         assert_eq!(
             shown(&at, SHOWN_BYTES_MAX),
-            (String::from_utf8(at).unwrap(), false)
+            (String::from_utf8(at).unwrap(), 0)
         );
         let (text, cut) = shown(&vec![b'a'; SHOWN_BYTES_MAX + 1], SHOWN_BYTES_MAX);
-        assert!(cut && text.ends_with("\n[1 more bytes are not shown]"));
+        assert!(cut == 1 && text.ends_with("\n[1 more bytes are not shown]"));
     }
 
     #[test]
@@ -279,5 +323,52 @@ mod tests {
                 .unwrap()
                 .ends_with("more bytes are not shown]")
         );
+    }
+
+    /// What is before a text's mark, and what the mark says.
+    fn parted(text: &str) -> (&str, usize) {
+        let (head, mark) = text.rsplit_once("\n[").unwrap();
+        (head, mark.split_once(' ').unwrap().0.parse().unwrap())
+    }
+
+    #[test]
+    fn the_mark_says_how_much_of_the_whole_is_missing_however_often_it_was_cut() {
+        for unit in ["a", "\"\n", "\u{1}", "é€"] {
+            let whole = unit.repeat(300_000);
+            let mut envelope = Envelope::empty("succeeded", "t", RunId::new(), String::new());
+            let (text, missing) = shown(whole.as_bytes(), SHOWN_BYTES_MAX);
+            envelope.results = Some(Value::String(text));
+            envelope.missing.results = missing;
+            let (stderr, missing) = shown(whole.as_bytes(), SHOWN_BYTES_MAX);
+            (envelope.stderr, envelope.missing.stderr) = (stderr, missing);
+            let cut = envelope.fitting(64 << 10);
+            for shown in [cut.results.as_ref().unwrap().as_str().unwrap(), &cut.stderr] {
+                let (head, missing) = parted(shown);
+                assert!(whole.starts_with(head));
+                assert_eq!(head.len() + missing, whole.len(), "{unit:?}");
+            }
+            let json = cut.to_json().len();
+            assert!(
+                (63 << 10..=64 << 10).contains(&json),
+                "{json} bytes are used"
+            );
+        }
+    }
+
+    #[test]
+    fn an_envelope_of_64_kib_is_whole_and_one_byte_more_is_cut_with_the_true_number() {
+        let run = RunId::new();
+        let of = |bytes: usize| {
+            let mut envelope = Envelope::empty("succeeded", "t", run, String::new());
+            envelope.results = Some(Value::String("x".repeat(bytes)));
+            envelope
+        };
+        let room = (64 << 10) - of(0).to_json().len();
+        assert_eq!(of(room).to_json().len(), 64 << 10);
+        assert!(of(room).fitting(64 << 10) == of(room));
+        let cut = of(room + 1).fitting(64 << 10);
+        let (head, missing) = parted(cut.results.as_ref().unwrap().as_str().unwrap());
+        assert_eq!(head.len() + missing, room + 1);
+        assert!(cut.output_truncated && missing < 100, "{missing}");
     }
 }

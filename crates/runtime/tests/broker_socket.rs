@@ -10,6 +10,8 @@ mod channel;
 mod client;
 #[path = "broker_socket/contained.rs"]
 mod contained;
+#[path = "broker_socket/hostile.rs"]
+mod hostile;
 #[path = "broker_socket/lives.rs"]
 mod lives;
 #[path = "broker_socket/progress.rs"]

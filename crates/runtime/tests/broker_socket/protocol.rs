@@ -142,6 +142,9 @@ async fn a_large_output_is_cut_and_its_envelope_stays_whole_json() {
     governed.tier.next_runs(Play::exits(0).stdout(text));
     let (cut, _) = envelope(&client.call(1, "scale", json!({"count": 1})).await);
     assert_eq!(cut["output_truncated"], true);
+    let (head, mark) = cut["results"].as_str().unwrap().rsplit_once("\n[").unwrap();
+    let missing: usize = mark.split_once(' ').unwrap().0.parse().unwrap();
+    assert_eq!(head.len() + missing, 300_000, "{mark}");
     let rows: Vec<Value> = (0..60_000).map(|n| json!({ "n": n })).collect();
     governed
         .tier
