@@ -18,10 +18,25 @@ CONFIG = """[project]
 name = "scratch"
 [sandbox]
 tier = "%s"
-[sandbox.namespace]
+[sandbox.%s]
 working_dir = "/workspace"
 volumes = ["./data:/workspace/data:ro", "./out:/workspace/out:rw"]
 """
+
+# Tiers whose workers run in containers: they need an image, and perhaps their engine's socket.
+CONTAINERS = ("docker", "gvisor")
+
+
+class Tier:
+    """Where workers run, as the configuration says it."""
+
+    def __init__(self, name, image=None, socket=None):
+        self.name, self.image, self.socket = name, image, socket
+
+    def config(self):
+        more = [("image", self.image), ("socket", self.socket)]
+        return CONFIG % (self.name, self.name) + "".join(
+            "%s = %s\n" % (key, json.dumps(value)) for key, value in more if value)
 
 POLICY = """@id("operator-may-call")
 permit(principal == Agent::"operator", action, resource);
@@ -32,13 +47,23 @@ def arguments(description, reserved=()):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--symbi", default=os.environ.get("SYMBI"), metavar="PATH",
                         help="the binary [default: the environment's SYMBI, or the release build]")
-    parser.add_argument("--tier", default="namespace", choices=["namespace"],
-                        help="where workers run")
+    parser.add_argument("--tier", default="namespace",
+                        choices=["namespace", *CONTAINERS, "firecracker"], help="where workers run")
+    parser.add_argument("--image", default=os.environ.get("SYMBI_TEST_IMAGE"), metavar="NAME",
+                        help="of a container tier [default: the environment's SYMBI_TEST_IMAGE]")
+    parser.add_argument("--socket", default=os.environ.get("SYMBI_TEST_SOCKET"), metavar="PATH",
+                        help="of its engine [default: the environment's SYMBI_TEST_SOCKET]")
     for name in reserved:
         parser.add_argument(name, metavar="PATH", help="reserved")
     found = parser.parse_args()
-    if any(getattr(found, name.strip("-").replace("-", "_")) for name in reserved):
-        parser.error("that tier is not available yet")
+    if found.tier == "firecracker" or any(
+            getattr(found, name.strip("-").replace("-", "_")) for name in reserved):
+        parser.error("the tier `firecracker` is not available yet: use namespace, %s"
+                     % " or ".join(CONTAINERS))
+    if found.tier in CONTAINERS and not found.image:
+        parser.error("the tier `%s` needs an image that is there already: --image NAME" % found.tier)
+    found.tier = (Tier(found.tier, found.image, found.socket) if found.tier in CONTAINERS
+                  else Tier(found.tier))
     if not found.symbi:
         found.symbi = os.path.join(HERE, "..", "target", "release", "symbi")
     found.symbi = os.path.abspath(found.symbi)
@@ -111,7 +136,7 @@ class Project:
     """A home with one trusted project in it."""
 
     def __init__(self, symbi, tier, tools):
-        self.symbi = symbi
+        self.symbi, self.tier = symbi, tier
         self.home = tempfile.mkdtemp(prefix="symbi-script-")
         for name in ("config", "state", "run"):
             os.mkdir(os.path.join(self.home, name), 0o700)
@@ -119,7 +144,7 @@ class Project:
         os.mkdir(self.path, 0o755)
         for name in ("data", "out", "out/sub", "tools", "policies", "policies/call"):
             os.mkdir(self.file(name), 0o755)
-        self.write("symbiont.toml", CONFIG % tier)
+        self.write("symbiont.toml", tier.config())
         self.write("policies/call/all.cedar", POLICY)
         for name, text in tools.items():
             self.write("tools/%s.clad.toml" % name, text)

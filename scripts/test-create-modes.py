@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table "How programs write" of docs/manifests.md, row by row, in both create modes.
 
-    test-create-modes.py [--symbi PATH] [--tier namespace]
+    test-create-modes.py [--symbi PATH] [--tier namespace|docker|gvisor] [--image NAME]
 
 The document says what is tried and what must come of it. Exit: 0 where every row is true, 1
 otherwise. Needs Linux, Python 3.8, the built binaries, and on the namespace tier the programs.
@@ -76,7 +76,7 @@ def main():
                 ended = project.call(tool_name(number, mode))
                 absent = ended.json().get("exit_code") == ABSENT
                 seen = outcome(project, ended)
-                if absent and found.tier != "namespace":
+                if absent and found.tier.name != "namespace":
                     print("%-6s %s: not in this tier's image" % ("-", name))
                 else:
                     table.check("%s, %s: %s" % (name, mode, expected[mode]),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The command line killed around the rename that publishes a file, and what an operator can do then.
 
-    test-file-publication.py [--symbi PATH] [--tier namespace]
+    test-file-publication.py [--symbi PATH] [--tier namespace|docker|gvisor] [--image NAME]
 
 `strace` kills it at an exact system call. Exit: 0 where all checks hold, 1 otherwise, 2 without
 strace. Needs Linux, Python 3.8 and the built binaries.
@@ -332,7 +332,7 @@ def everywhere(project, strace, table):
         it = Everywhere(project, strace.kill_at(index))
         faults = it.faults() if it.was_killed() else "not killed: %s" % it.ended
         table.check("killed at %d, %s" % (index, name), not faults, "%s\n%s" % (text, faults))
-    for error in ("EIO", "ENOSPC"):
+    for error in ("EIO", "ENOSPC", "EINTR"):
         for index, (_, name, text) in enumerate(strace.lines):
             faults = Everywhere(project, strace.fail_at(index, error)).faults()
             table.check("%s at %d, %s" % (error, index, name), not faults,
@@ -375,6 +375,15 @@ def ids(project, table):
                 ended.code == 0 and ended.json().get("state") == "finished", ended)
 
 
+def no_fault_points(project, table):
+    """What test builds have, and a release build must not."""
+    table.check("a release build lists no fault points", project.run("faults").code == 2)
+    ended = project.call("copy", before=["env", "SYMBI_FAULT=publish.rename@1=kill"],
+                         input="data/a.csv", output="out/unarmed.csv")
+    table.check("and none can be armed", ended.code == 0 and project.exists("out/unarmed.csv"),
+                ended)
+
+
 def main():
     found = arguments(__doc__.splitlines()[0], ("--firecracker-binary", "--kernel", "--rootfs"))
     if not shutil.which("strace") or subprocess.run(
@@ -383,6 +392,7 @@ def main():
         return 2
     table = Table()
     with Project(found.symbi, found.tier, TOOLS) as project:
+        no_fault_points(project, table)
         ids(project, table)
         strace = Strace(project)
         for part in (killed_before_the_rename, killed_after_the_rename, killed_before_the_intent,

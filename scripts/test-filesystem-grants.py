@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a call may read and create, seen from outside: `symbi call` in a scratch project.
 
-    test-filesystem-grants.py [--symbi PATH] [--tier namespace]
+    test-filesystem-grants.py [--symbi PATH] [--tier namespace|docker|gvisor] [--image NAME]
 
 Exit: 0 where all checks hold, 1 otherwise. Needs Linux, Python 3.8 and the built binaries.
 """
@@ -147,11 +147,18 @@ def descendants(pid):
     return found
 
 
-def worker_mounts(process):
+def processes(project, process):
+    """Where the worker's processes are: a container's are no descendants of ours."""
+    if project.tier.name == "namespace":
+        return descendants(process.pid)
+    return [int(it) for it in os.listdir("/proc") if it.isdigit()]
+
+
+def worker_mounts(project, process):
     """The mounts below the working directory that the worker's processes see, from the host."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:
-        for pid in descendants(process.pid):
+        for pid in processes(project, process):
             try:
                 with open("/proc/%d/mountinfo" % pid) as file:
                     lines = file.read().splitlines()
@@ -159,7 +166,7 @@ def worker_mounts(process):
                     name = file.read().strip()
             except OSError:
                 continue
-            if name == "sleep":
+            if name == "sleep" and any(" /workspace/" in line for line in lines):
                 return [line.split()[4:6] for line in lines], pid
         time.sleep(0.02)
     return None, None
@@ -168,7 +175,7 @@ def worker_mounts(process):
 def snapshots(project, table):
     process = project.start(project.words("call", "slow", "--arg", "input=data/a.csv",
                                           "--arg", "output=out/slow.csv"))
-    mounts, pid = worker_mounts(process)
+    mounts, pid = worker_mounts(project, process)
     project.write("data/a.csv", "changed after preparation\n")
     absent = not project.exists("out/slow.csv")
     ended = project.finish(process)
@@ -197,7 +204,7 @@ def competition(project, table):
     table.check("the losers leave no candidate", project.candidates() == [], project.candidates())
     process = project.start(project.words("call", "slow", "--arg", "input=data/a.csv",
                                           "--arg", "output=out/beaten"))
-    mounts, _ = worker_mounts(process)
+    mounts, _ = worker_mounts(project, process)
     project.write("out/beaten", "theirs")
     ended = project.finish(process)
     table.check("a file that came first is never replaced",

@@ -111,11 +111,15 @@ fn publications(project: &Path, broker: &FileBroker) {
             file.write_all(&bytes).unwrap();
             file.sync_all().unwrap();
             fs::rename(&copy, copy.with_extension("done")).unwrap();
+            File::open(project.join("copies"))
+                .unwrap()
+                .sync_all()
+                .unwrap();
         }));
     }
     println!("preparing an output's place     {:>8.2} ms", median(place));
     println!("publication of 8 MiB            {:>8.2} ms", median(ours));
-    println!("write, fsync, rename of 8 MiB   {:>8.2} ms", median(floor));
+    println!("write, fsync, rename, fsync     {:>8.2} ms", median(floor));
 }
 
 /// A journal on disk whose one call has just been dispatched.

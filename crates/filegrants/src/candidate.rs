@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
 use model::{PublicationId, RunId};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{self, BELOW, FOLDER, Identity};
@@ -95,6 +95,20 @@ impl FromStr for CandidateName {
     }
 }
 
+/// Why a volume's file system cannot take an output.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    Rename(io::Error),
+    FoldsCase,
+    Room(io::Error),
+}
+
+/// Whether the file `name` is found under the same name in capitals.
+fn answers_to_other_case(folder: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+    let same = beneath::look(folder, name)?.zip(beneath::look(folder, &name.to_uppercase())?);
+    Ok(same.is_some_and(|(a, b)| Identity::from_stat(&a) == Identity::from_stat(&b)))
+}
+
 /// The held folder of one volume's candidates.
 #[derive(Debug)]
 pub(crate) struct CandidateFolder {
@@ -143,13 +157,18 @@ impl CandidateFolder {
         self.identity
     }
 
-    /// Shows on two empty files that a rename works here and never replaces.
-    pub(crate) fn prove_rename(&self) -> io::Result<()> {
+    /// Shows on two files that a rename works here and never replaces, that names differ by
+    /// the case of their letters, and that there is room for `bytes`.
+    pub(crate) fn prove(&self, bytes: u64) -> Result<(), Unfit> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| Unfit::Rename(io::Error::other(error.to_string())))?;
         let name = |role| format!("{PROBE_PREFIX}{:032x}-{role}", u128::from_ne_bytes(random));
         let (from, taken, free) = (name("from"), name("taken"), name("free"));
-        let proof = self.try_rename(&from, &taken, &free);
+        let proof = self
+            .try_rename(&from, &taken, &free)
+            .map_err(Unfit::Rename)
+            .and_then(|()| self.try_names_and_room(&free, bytes));
         for name in [from, taken, free] {
             // Absent is as good as removed; anything left is swept later.
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
@@ -160,7 +179,7 @@ impl CandidateFolder {
     fn try_rename(&self, from: &str, taken: &str, free: &str) -> io::Result<()> {
         for name in [from, taken] {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            rustix::fs::openat(&self.folder, name, flags, Mode::RUSR)?;
+            rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?;
         }
         match self.rename_to(from, self.handle(), taken) {
             Err(Errno::EXIST) => {}
@@ -172,6 +191,26 @@ impl CandidateFolder {
             }
         }
         Ok(self.rename_to(from, self.handle(), free)?)
+    }
+
+    fn try_names_and_room(&self, name: &str, bytes: u64) -> Result<(), Unfit> {
+        let rename = |errno: Errno| Unfit::Rename(errno.into());
+        if answers_to_other_case(self.handle(), name).map_err(rename)? {
+            return Err(Unfit::FoldsCase);
+        }
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.folder, name, flags, Mode::empty()).map_err(rename)?;
+        loop {
+            match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(full @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    return Err(Unfit::Room(full.into()));
+                }
+                // A file system without it: the write will tell.
+                Err(_) => return Ok(()),
+            }
+        }
     }
 
     /// The one rename of this crate: atomic, and never over anything.
@@ -389,4 +428,25 @@ pub(crate) fn stands(
             && beneath::links(&stat) == 1
             && u64::try_from(stat.st_size) == Ok(bytes)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_where_a_name_in_capitals_is_the_same_file_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = File::open(folder.path()).unwrap();
+        let answers = |name| answers_to_other_case(held.as_fd(), name).unwrap();
+        fs::write(folder.path().join("probe-a"), "").unwrap();
+        fs::write(folder.path().join("probe-b"), "").unwrap();
+        assert!(!answers("probe-a") && !answers("none"));
+        fs::write(folder.path().join("PROBE-A"), "").unwrap();
+        assert!(!answers("probe-a"), "another file");
+        fs::hard_link(folder.path().join("probe-b"), folder.path().join("PROBE-B")).unwrap();
+        assert!(answers("probe-b"));
+    }
 }

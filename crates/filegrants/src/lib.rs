@@ -24,6 +24,7 @@ mod publish;
 mod recovery;
 mod refusal;
 mod resolution;
+mod saved;
 mod snapshot;
 mod statement;
 #[cfg(test)]
@@ -47,4 +48,5 @@ pub use refusal::{FileRefusal, InputFault, OutputFault};
 pub use resolution::{
     EvidenceFact, Resolution, ResolutionFact, ResolveError, read as resolution, resolve,
 };
+pub use saved::{RESULT_NAME, SavedResult, SavedResultError};
 pub use statement::{Forgery, StatementError};

@@ -9,7 +9,7 @@ use rustix::fs::{Access as Right, AtFlags, FileType};
 use worker::ParentIdentity;
 
 use crate::beneath::{self, BELOW, FOLDER, Identity};
-use crate::candidate::{CandidateFolder, FolderFault};
+use crate::candidate::{CandidateFolder, FolderFault, Unfit};
 use crate::ceiling::{Access, CANDIDATES_NAME, Host};
 use crate::held::HeldCeiling;
 use crate::refusal::OutputFault;
@@ -127,8 +127,16 @@ impl OutputPlace {
             return Err(OutputFault::OtherDevice);
         }
         reach(Point::PlaceProve)
-            .and_then(|()| candidates.prove_rename())
-            .map_err(OutputFault::RenameUnproven)?;
+            .map_err(Unfit::Rename)
+            .and_then(|()| candidates.prove(limit))
+            .map_err(|unfit| match unfit {
+                Unfit::Rename(error) => OutputFault::RenameUnproven(error),
+                Unfit::FoldsCase => OutputFault::FoldsCase,
+                Unfit::Room(source) => OutputFault::NoRoom {
+                    bytes: limit,
+                    source,
+                },
+            })?;
         Ok(OutputTarget {
             path: self.path,
             ceiling: self.ceiling,

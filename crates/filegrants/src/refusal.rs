@@ -96,6 +96,12 @@ pub enum OutputFault {
     OtherDevice,
     CandidateFolder(FolderFault),
     RenameUnproven(io::Error),
+    FoldsCase,
+    /// The file system is full, or the user's quota is used up.
+    NoRoom {
+        bytes: u64,
+        source: io::Error,
+    },
     NoLiveAudit,
     Io {
         step: &'static str,
@@ -112,6 +118,10 @@ impl FileRefusal {
             Self::Staging(_)
                 | Self::Input {
                     fault: InputFault::StagingFull,
+                    ..
+                }
+                | Self::Output {
+                    fault: OutputFault::NoRoom { .. },
                     ..
                 }
         )
@@ -229,6 +239,15 @@ impl fmt::Display for OutputFault {
                 "its file system has no rename that never replaces; \
                  put the volume on ext4, xfs, btrfs, tmpfs or overlayfs",
             ),
+            Self::FoldsCase => f.write_str(
+                "its file system takes names in small letters and in capitals for one; \
+                 put the volume on one that does not",
+            ),
+            Self::NoRoom { bytes, .. } => write!(
+                f,
+                "there is no room for the {bytes} bytes of `max_file_bytes` on its file system; \
+                 free some, or lower the limit in the manifest"
+            ),
             Self::NoLiveAudit => f.write_str(
                 "an output needs live audit authority, a signed and durable journal, and this \
                  call has none; run it through a governed session",
@@ -251,6 +270,7 @@ impl std::error::Error for FileRefusal {
                 OutputFault::CandidateFolder(fault) => fault.source(),
                 OutputFault::ParentNotWritable(source)
                 | OutputFault::RenameUnproven(source)
+                | OutputFault::NoRoom { source, .. }
                 | OutputFault::Io { source, .. } => Some(source),
                 _ => None,
             },

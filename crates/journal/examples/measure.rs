@@ -4,15 +4,18 @@
 
 use std::error::Error;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use journal::{
     Client, Custom, Depth, Journal, JournalWriter, MemoryWriter, ProjectKey, ProtectedJournal,
-    RunEnded, RunStarted, Verdict, VerifyOptions, verify_run,
+    RunEnded, RunFiles, RunStarted, Verdict, VerifyOptions, verify_run,
 };
 use model::{Digest, RunId};
 
 const RECORDS: usize = 20_100;
+const RUNS: usize = 10_000;
+const STARTS: usize = 100;
 
 /// A file without its syncs: what remains is our own work and the write.
 struct Unsynced(ProtectedJournal);
@@ -33,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args()
         .nth(1)
         .unwrap_or_else(|| "measure-journal".to_owned());
-    let folder = std::path::Path::new(&folder);
+    let folder = Path::new(&folder);
     let key = ProjectKey::generate()?;
     let run = RunId::new();
     let unsynced = Unsynced(ProtectedJournal::create(folder, run)?);
@@ -70,7 +73,38 @@ fn main() -> Result<(), Box<dyn Error>> {
     for depth in [Depth::Every, Depth::Last] {
         verification(&bytes, &key, depth)?;
     }
+    starts(folder, &key)
+}
+
+/// What a start costs in a project of many runs and in one of none, turn by turn.
+fn starts(folder: &Path, key: &ProjectKey) -> Result<(), Box<dyn Error>> {
+    let (none, many) = (folder.join("none"), folder.join("many"));
+    for _ in 0..RUNS {
+        start(&many, key)?;
+    }
+    let (mut of_none, mut of_many) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        std::fs::remove_dir_all(&none).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
+        start(&none, key)?;
+        of_none.push(start(&none, key)?);
+        of_many.push(start(&many, key)?);
+    }
+    let (of_none, of_many) = (median(&of_none, 0), median(&of_many, 0));
+    println!("start with one run behind it:     {of_none:?}");
+    println!("start with {RUNS} runs behind it:  {of_many:?}");
     Ok(())
+}
+
+fn start(state: &Path, key: &ProjectKey) -> Result<Duration, Box<dyn Error>> {
+    let begin = Instant::now();
+    let mut files = RunFiles::create(state, RunId::new(), "operator", key)?;
+    files.started()?;
+    let took = begin.elapsed();
+    files.ended()?;
+    Ok(took)
 }
 
 /// CPU time says what an idle machine would do; the clock what this one did. The best of three.

@@ -6,19 +6,20 @@
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use filegrants::{InvocationError, InvocationFolder, InvocationLock, resolution};
-use journal::journal_path;
+use filegrants::{
+    InvocationError, InvocationFolder, InvocationLock, SavedResult, SavedResultError, resolution,
+};
+use journal::{RunSigner, journal_path};
 use model::{Canonical, Digest, RunId, Untrusted};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dead_runs::{InvocationState, Runs, command};
 use crate::exit::{Exit, Failure};
+use crate::govern::project_key;
 use crate::open::OpenProject;
 use crate::output::Output;
 
-/// The saved result's name in its invocation's folder.
-pub(crate) const RESULT_NAME: &str = "result";
 /// The claim's name there.
 pub(crate) const CLAIM_NAME: &str = "claim";
 /// Largest claim.
@@ -36,15 +37,6 @@ struct ClaimText {
     time: String,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResultHead {
-    v: u64,
-    run: RunId,
-    exit_code: u8,
-    result_sha256: Digest,
-}
-
 /// A run id with the right to use it.
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -57,6 +49,7 @@ struct Held {
     folder: InvocationFolder,
     _lock: InvocationLock,
     journal: PathBuf,
+    signer: RunSigner,
     is_saved: bool,
 }
 
@@ -107,6 +100,7 @@ pub(crate) fn begin(
         drop(lock);
         return Err(unresolved(open, &folder));
     }
+    let signer = project_key(open, &state)?.signer();
     let claim = ClaimText {
         v: 1,
         run,
@@ -122,6 +116,7 @@ pub(crate) fn begin(
         folder,
         _lock: lock,
         journal,
+        signer,
         is_saved: false,
     };
     Ok(Begun::Now(Claim {
@@ -155,26 +150,19 @@ fn repeated(
         )
         .help("an id belongs to one request for good: take a new one"));
     }
-    let saved = folder
-        .read(RESULT_NAME, RESULT_BYTES_MAX)
-        .map_err(|error| Failure::of(exit_of(&error), &error))?;
-    let Some(saved) = saved else {
+    let trusted = Runs::of(open)?.keys(run).trusted;
+    let saved = SavedResult::read(folder, RESULT_BYTES_MAX, &trusted).map_err(|error| {
+        let exit = match &error {
+            SavedResultError::Folder(error) => exit_of(error),
+            SavedResultError::Statement(_) | SavedResultError::Damaged(_) => Exit::Storage,
+        };
+        Failure::of(exit, &error)
+    })?;
+    let Some(SavedResult { exit_code, text }) = saved else {
         return Err(unresolved(open, folder));
     };
-    parse_result(run, &saved).ok_or_else(damaged)
-}
-
-fn parse_result(run: RunId, bytes: &[u8]) -> Option<Saved> {
-    let (head, text) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-    let head: ResultHead = serde_json::from_str(head).ok()?;
-    let is_whole =
-        (head.v, head.run) == (1, run) && head.result_sha256 == Digest::of(text.as_bytes());
-    let exit = Exit::from_number(head.exit_code).filter(|_| is_whole)?;
-    Some(Saved {
-        run,
-        exit,
-        text: text.to_owned(),
-    })
+    let exit = Exit::from_number(exit_code).ok_or_else(damaged)?;
+    Ok(Saved { run, exit, text })
 }
 
 /// The id was used, and nobody recorded how that ended; or its operator said so.
@@ -247,16 +235,12 @@ impl Claim {
         if matches!(exit, Exit::Unconfirmed | Exit::Storage) {
             return Ok(());
         }
-        let head = ResultHead {
-            v: 1,
-            run: self.run,
+        let saved = SavedResult {
             exit_code: exit as u8,
-            result_sha256: Digest::of(text.as_bytes()),
+            text: text.to_owned(),
         };
-        let head = serde_json::to_string(&head)
-            .map_err(|error| Failure::new(Exit::Storage, error.to_string()))?;
-        held.folder
-            .create_whole(RESULT_NAME, format!("{head}\n{text}").as_bytes())
+        saved
+            .save(&held.folder, held.signer.clone())
             .map_err(|error| Failure::of(Exit::Storage, &error))?;
         held.is_saved = true;
         Ok(())

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use filegrants::{
     DeadRun, DeadRunError, FileBroker, InvocationError, InvocationFolder, OperatorKeys,
-    RecoverError, Resolution, receipt, resolution,
+    RESULT_NAME, RecoverError, Resolution, receipt, resolution,
 };
 use journal::{
     LedgerError, LedgerRun, ProjectKey, PublicKey, VerifyOptions, journal_path, ledger_path,
@@ -14,7 +14,7 @@ use journal::{
 use model::{PublicationId, RunId};
 use project::ProjectState;
 
-use crate::claim::{CLAIM_NAME, RESULT_NAME};
+use crate::claim::CLAIM_NAME;
 use crate::exit::{Exit, Failure, chain};
 use crate::govern::project_key;
 use crate::open::OpenProject;
@@ -150,6 +150,15 @@ impl<'o> Runs<'o> {
         let options = VerifyOptions {
             public_key: Some(self.run_key(run)),
             ledger: self.ledger_run(run),
+            ..VerifyOptions::default()
+        };
+        DeadRun::read(&journal_path(self.state.path(), run), run, &options)
+    }
+
+    /// The same with the project's own key, and without a witness.
+    fn dead_alone(&self, run: RunId) -> Result<DeadRun, DeadRunError> {
+        let options = VerifyOptions {
+            public_key: Some(self.key.public().clone()),
             ..VerifyOptions::default()
         };
         DeadRun::read(&journal_path(self.state.path(), run), run, &options)
@@ -329,11 +338,19 @@ pub(crate) fn dead_run_failure(error: &DeadRunError) -> Failure {
 /// whose journal cannot be verified stays.
 pub(crate) fn sweep(open: &OpenProject, files: &FileBroker) -> Result<(), Failure> {
     let runs = Runs::of(open)?;
-    let swept = files.sweep(|name| match runs.dead(name.run) {
-        Ok(dead) => dead
-            .open_publications()
-            .any(|it| it.intent.publication_id == name.publication),
-        Err(_) => true,
+    let names = |dead: DeadRun, publication| {
+        let mut open = dead.open_publications();
+        open.any(|it| it.intent.publication_id == publication)
+    };
+    // What an intent protects stays, with the ledger as a witness or without: it is read, which
+    // takes longer the more runs there were, only for a candidate that might go.
+    let swept = files.sweep(|name| {
+        let alone = runs.dead_alone(name.run);
+        alone.is_ok_and(|dead| names(dead, name.publication))
+            || match runs.dead(name.run) {
+                Ok(dead) => names(dead, name.publication),
+                Err(_) => true,
+            }
     });
     let output = Output::new(false);
     if let Err(error) = swept {

@@ -365,6 +365,43 @@ fn a_cut_ledger_does_not_hide_a_run_from_a_strict_list() {
 }
 
 #[test]
+fn neither_a_missing_ledger_nor_one_that_forked_hides_a_run_from_a_strict_list() {
+    let auditor = Auditor::new();
+    let first = auditor.whole_run();
+    let ledger = ledger_path(auditor.state().path());
+    let early = fs::read(&ledger).unwrap();
+    let hidden = auditor.whole_run();
+    // The same key goes on from an earlier end: another history, good by itself.
+    fs::write(&ledger, early).unwrap();
+    let other = auditor.whole_run();
+    let listed = auditor
+        .audit(&["list", "--strict", "--json"])
+        .expect(5)
+        .json();
+    let known: Vec<_> = listed["runs"].as_array().unwrap().iter().collect();
+    let name = |run: RunId| format!("{run}.jsonl");
+    assert_eq!(
+        known.iter().map(|it| it["run"].clone()).collect::<Vec<_>>(),
+        [
+            Value::from(first.to_string()),
+            Value::from(other.to_string()),
+        ]
+    );
+    assert_eq!(
+        listed["unknown_to_ledger"],
+        serde_json::json!([name(hidden)])
+    );
+    fs::remove_file(&ledger).unwrap();
+    let listed = auditor
+        .audit(&["list", "--strict", "--json"])
+        .expect(5)
+        .json();
+    let mut all = [name(first), name(hidden), name(other)];
+    all.sort();
+    assert_eq!(listed["unknown_to_ledger"], serde_json::json!(all));
+}
+
+#[test]
 fn a_torn_tail_is_shown_with_its_prefix_its_size_and_the_hash_of_the_whole_file() {
     let auditor = Auditor::new();
     let run = auditor.dead_run();

@@ -399,3 +399,25 @@ fn a_plan_and_a_broker_can_go_to_the_sessions_thread() {
     goes::<crate::FileAccessPlan>();
     goes::<crate::PublishFailure>();
 }
+
+#[test]
+fn names_are_kept_byte_for_byte_and_two_normal_forms_are_two_files() {
+    let project = Project::new();
+    let (composed, decomposed) = ("data/caf\u{e9}", "data/cafe\u{301}");
+    project.write(composed, b"composed");
+    project.write(decomposed, b"decomposed");
+    let plan = project
+        .broker()
+        .plan(&reads(&[composed, decomposed]))
+        .unwrap();
+    assert_eq!(content(&plan.inputs[&path(composed)]), b"composed");
+    assert_eq!(content(&plan.inputs[&path(decomposed)]), b"decomposed");
+    project.write("out/caf\u{e9}", b"theirs");
+    let target = project.target("out/cafe\u{301}");
+    let (mut call, digest) = dispatched(Store::default(), model::RunId::new());
+    target
+        .publish(&mut output(b"new"), 3, digest, &mut call)
+        .unwrap();
+    assert_eq!(project.read("out/cafe\u{301}"), b"new");
+    assert_eq!(project.read("out/caf\u{e9}"), b"theirs");
+}

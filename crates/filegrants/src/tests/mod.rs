@@ -3,6 +3,7 @@
 mod fixture;
 mod grants;
 mod kills;
+mod memory;
 mod mounts;
 mod outputs;
 mod pool;

@@ -96,6 +96,44 @@ fn read_only_child() {
 }
 
 #[test]
+fn an_output_is_published_on_another_device_that_is_a_volume_and_refused_on_a_full_one() {
+    let project = Project::new();
+    in_mount_namespace(
+        &project,
+        "mkdir project/other project/full && mount -t tmpfs -o size=8m none project/other && \
+         mount -t tmpfs -o size=512k none project/full",
+        "other_device_child",
+    );
+}
+
+#[test]
+#[ignore = "the child of the test above, which runs it"]
+fn other_device_child() {
+    let Some(project) = here() else { return };
+    let volume = |name| format!("{}:/workspace/{name}:rw", project.file(name).display());
+    let broker = project.open(&[&volume("other"), &volume("full")]).unwrap();
+    let target = broker
+        .plan(&creates("other/b.csv"))
+        .unwrap()
+        .target
+        .unwrap();
+    let (mut call, digest) = dispatched(Store::default(), model::RunId::new());
+    let created = target.publish(&mut output(b"new"), 3, digest, &mut call);
+    assert_eq!(created.unwrap().bytes, 3);
+    assert_eq!(project.read("other/b.csv"), b"new");
+    let refusal = broker.plan(&creates("full/b.csv")).unwrap_err();
+    assert!(refusal.is_capacity(), "{refusal}");
+    assert!(
+        refusal
+            .to_string()
+            .contains("no room for the 1048576 bytes"),
+        "{refusal}"
+    );
+    let left = fs::read_dir(project.file("full/.symbi-candidates")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
 fn a_full_staging_folder_refuses_the_call_and_keeps_nothing() {
     let project = Project::new();
     project.write("data/large", &[7; 256 << 10]);
