@@ -4,19 +4,20 @@ use model::{ArgumentName, OutputFormat, RiskTier, ToolName};
 
 use super::*;
 use crate::descriptor::{
-    Enforcement, Filesystem, Limit, ParserDescriptor, ReadGrant, SealedValues, TierKind,
+    Enforcement, Filesystem, Limit, ParserDescriptor, ProgramFile, ReadGrant, SealedValues,
+    TierKind,
 };
 
 const SALT: [u8; 32] = [7; 32];
 
 fn program(path: &str) -> ProgramIdentity {
-    ProgramIdentity {
+    ProgramIdentity::Content(ProgramFile {
         path: path.to_owned(),
         sha256: Digest::of(path.as_bytes()),
         owner_uid: 0,
         mode: 0o755,
         interpreter: None,
-    }
+    })
 }
 
 fn boundary() -> CommandBoundary {
