@@ -1,7 +1,7 @@
 //! The host names of `block_internal` arguments, looked up as this host would.
 //!
-//! A lookup tells the name to the network before any policy has decided. So only names are looked up
-//! that the operator's scope allows: what an agent writes into a name goes nowhere.
+//! A lookup tells the name to the network before any policy has decided. So only names are looked
+//! up that the operator's scope allows: what an agent writes into a name goes nowhere.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicUsize, Ordering};

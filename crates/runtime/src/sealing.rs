@@ -1,8 +1,8 @@
 //! Sensitive arguments: what of a bound call may be written down, and what only its worker gets.
 //!
-//! The descriptor, and with it the record, the person who is asked and the policies, has the names of
-//! sensitive arguments, a mask in argv, and salted hashes of both. The salt is random for each call
-//! and ends with it, so that no guess can be tried against a record.
+//! The descriptor, and with it the record, the person who is asked and the policies, has the names
+//! of sensitive arguments, a mask in argv, and salted hashes of both. The salt is random for each
+//! call and ends with it, so that no guess can be tried against a record.
 
 use std::collections::BTreeMap;
 
