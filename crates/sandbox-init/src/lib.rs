@@ -12,6 +12,7 @@ mod halt;
 
 mod init;
 pub mod limits;
+pub mod probe;
 mod root;
 pub mod socket;
 #[expect(unsafe_code, reason = "system calls without a safe interface")]

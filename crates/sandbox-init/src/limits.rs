@@ -1,5 +1,7 @@
 //! Bounds of the helper. Unit and bound stand last in each name.
 
+use std::time::Duration;
+
 /// Largest encoded plan. An argument vector of the kernel's own bound fits beside the files.
 pub const PLAN_BYTES_MAX: usize = 4 << 20;
 /// Largest encoded reply.
@@ -44,3 +46,10 @@ pub(crate) const CORE_BYTES_MAX: u64 = 1;
 
 const _: () = assert!(DESCRIPTORS_FIXED + GROUPS_MAX + INPUTS_MAX <= DESCRIPTORS_MAX);
 const _: () = assert!(REASON_BYTES_MAX < REPLY_BYTES_MAX / 2);
+
+/// How long a probe waits for a listener that it must not reach.
+pub(crate) const PROBE_CONNECT_MAX: Duration = Duration::from_millis(500);
+/// How long a probe lives that waits to be ended.
+pub(crate) const PROBE_LIFE_MAX: Duration = Duration::from_secs(60);
+/// Most processes that a worker of one probe may see: init, itself, and what a tier adds.
+pub(crate) const PROBE_PROCESSES_SEEN_MAX: usize = 4;

@@ -13,6 +13,7 @@ mod launch;
 pub mod lease;
 pub mod limits;
 mod locate;
+pub mod probes;
 pub mod programs;
 mod running;
 mod slots;

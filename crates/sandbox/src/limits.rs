@@ -64,3 +64,11 @@ const _: () = assert!(
         .checked_add(ID_SLOTS_MAX * IDS_PER_SLOT)
         .is_some()
 );
+/// Longest time that a probe's worker runs.
+pub const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a worker runs that a probe stops.
+pub const PROBE_STEP_MAX: Duration = Duration::from_millis(200);
+/// Longest time from the order to stop to the confirmed removal that a probe lets pass.
+pub const PROBE_REMOVAL_MAX: Duration = Duration::from_secs(5);
+/// How long a probe waits for the end of what its worker had left behind.
+pub const PROBE_GONE_MAX: Duration = Duration::from_secs(1);

@@ -20,6 +20,8 @@ mod ordinary;
 #[cfg(test)]
 mod owner;
 #[cfg(test)]
+mod probes;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod timing;
