@@ -366,6 +366,30 @@ def ends(project, provider, table):
                 ended.code == 0 and "--version" in json.dumps(provider.bodies()[0]["messages"]), ended)
 
 
+def shown_live(project, provider, table):
+    """What the operator is told while the client still runs."""
+    provider.play(use("read", input="data/a.csv"), None)
+    process = project.start(project.words("run", "reviewer", "--task", "look"))
+    events = []
+    for line in process.stderr:
+        if line.startswith(b"{"):
+            events.append(json.loads(line.decode("utf-8")))
+        if events and events[-1].get("step") == "asked" and events[-1].get("request", 0) > 1 \
+                and any(it.get("tool") == "read" and it.get("step") == "ended" for it in events):
+            break
+    steps = [(it["event"], it.get("tool"), it.get("step"), it.get("status")) for it in events]
+    table.check("the run is still going on when its first call is told", process.poll() is None)
+    for wanted in (("agent", None, "started", None), ("agent", "mcp__symbi__read", "asks", None),
+                   ("call", "read", "prepared", None), ("call", "read", "running", None),
+                   ("call", "read", "ended", "succeeded"), ("model", None, "answered", 200)):
+        table.check("told while it runs: %s" % " ".join(str(it) for it in wanted if it),
+                    wanted in steps, steps)
+    process.send_signal(signal.SIGINT)
+    ended = project.finish(process)
+    provider.release.set()
+    table.check("and it ends with 1 when it is interrupted", ended.code == 1, ended)
+
+
 def checked_first(project, provider, table):
     provider.play(text("done"))
     for agent, code, words in (("small", 7, "192 MiB"), ("lonely", 7, "at least 32"),
@@ -397,6 +421,7 @@ def main():
         useful_work(project, provider, table, "least")
         budgets(project, provider, table)
         ends(project, provider, table)
+        shown_live(project, provider, table)
         checked_first(project, provider, table)
     return table.end()
 

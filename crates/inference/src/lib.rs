@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod base_url;
+mod coding;
 mod grammar;
 mod guard;
 pub mod limits;
@@ -20,6 +21,7 @@ mod shape;
 mod terms;
 
 pub use base_url::{BaseUrl, BaseUrlError, Scheme};
+pub use coding::Coding;
 pub use guard::{Admitted, Guard};
 pub use refusal::{Refusal, RefusalKind};
 pub use response::{

@@ -4,10 +4,12 @@
 //! searched for the credential as it arrives. An answer that would carry the credential is cut
 //! before its first byte that could complete it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use model::{Digest, Hasher, Redacted};
 
+use crate::coding::{Coding, DecodeError, Decoder};
 use crate::limits::{RESPONSE_BYTES_MAX, RESPONSE_HEADER_BYTES_MAX};
 use crate::refusal::Refusal;
 
@@ -23,8 +25,10 @@ const PASSED: [&str; 4] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdmittedResponse {
     pub status: u16,
-    /// Lower-case names. No length: the sender of the body knows it.
+    /// Lower-case names. No length: the sender of the body knows it. No coding: it is undone.
     pub headers: Vec<(String, String)>,
+    /// What is to be undone.
+    pub coding: Coding,
     /// The body is a successful event stream: pass it on as it arrives. Every other body must be
     /// collected and checked whole before the head is sent.
     pub event_stream: bool,
@@ -33,8 +37,8 @@ pub struct AdmittedResponse {
 /// Checks the head of an answer.
 ///
 /// # Errors
-/// A 403 for a redirect, an interim or impossible status, a body that is compressed although we
-/// did not ask for it, or one that announces more than [`RESPONSE_BYTES_MAX`] bytes.
+/// A 403 for a redirect, an interim or impossible status, a body in a coding that is not undone
+/// here (we ask for none), or one that announces more than [`RESPONSE_BYTES_MAX`] bytes.
 pub fn admit_response(
     status: u16,
     headers: &[(String, Vec<u8>)],
@@ -50,11 +54,16 @@ pub fn admit_response(
             "the provider answered with the status {status}, which is not understood"
         )));
     }
-    let mut passed = Vec::new();
+    let (mut passed, mut coding) = (Vec::new(), Coding::Identity);
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
         let value = String::from_utf8_lossy(value).trim().to_owned();
-        check_coding(&name, &value)?;
+        check_length(&name, &value)?;
+        if name == "content-encoding" {
+            // A second one is a coding of a coding.
+            let found = Coding::of_header(&value).filter(|_| coding == Coding::Identity);
+            coding = found.ok_or_else(not_decoded)?;
+        }
         if PASSED.contains(&name.as_str()) && may_pass(&value, secret) {
             passed.push((name, value));
         }
@@ -66,15 +75,20 @@ pub fn admit_response(
     Ok(AdmittedResponse {
         status,
         headers: passed,
+        coding,
         event_stream,
     })
 }
 
-fn check_coding(name: &str, value: &str) -> Result<(), Refusal> {
+fn not_decoded() -> Refusal {
+    Refusal::permission(
+        "the provider compressed its answer, though that was not asked for, and not as gzip or \
+         deflate",
+    )
+}
+
+fn check_length(name: &str, value: &str) -> Result<(), Refusal> {
     match name {
-        "content-encoding" if !value.eq_ignore_ascii_case("identity") => Err(Refusal::permission(
-            "the provider compressed its answer although that was not asked for",
-        )),
         "content-length"
             if value
                 .parse()
@@ -109,6 +123,8 @@ pub enum ResponseRefusal {
     },
     /// The provider returned the credential.
     Credential,
+    /// It is not the compressed body that it says.
+    Coding,
 }
 
 impl fmt::Display for ResponseRefusal {
@@ -120,6 +136,9 @@ impl fmt::Display for ResponseRefusal {
             Self::Credential => {
                 f.write_str("the provider's answer contains the credential and is withheld")
             }
+            Self::Coding => f.write_str(
+                "the provider's compressed answer is malformed, or broke off, and cannot be read",
+            ),
         }
     }
 }
@@ -135,6 +154,10 @@ impl From<ResponseRefusal> for Refusal {
 /// Watches one body. After a refusal it refuses for ever.
 pub struct ResponseGuard {
     limit: u64,
+    /// Undoes the body's coding, where it has one.
+    decoder: Option<Decoder>,
+    /// As they came.
+    received: u64,
     search: Search,
     bytes: u64,
     hasher: Hasher,
@@ -148,7 +171,7 @@ pub struct FinishedResponse {
     /// The last bytes to pass on: they looked like the start of the credential and were not.
     pub tail: Vec<u8>,
     pub bytes: u64,
-    /// Of all bytes that the provider sent.
+    /// Of all bytes of the answer, without its coding.
     pub sha256: Digest,
 }
 
@@ -165,9 +188,11 @@ impl fmt::Debug for ResponseGuard {
 impl ResponseGuard {
     /// A guard for a body of at most `limit` bytes ([`RESPONSE_BYTES_MAX`] for a provider's).
     #[must_use]
-    pub fn new(limit: u64, secret: &Redacted<String>) -> Self {
+    pub fn new(limit: u64, coding: Coding, secret: &Redacted<String>) -> Self {
         Self {
             limit,
+            decoder: Decoder::new(coding, limit),
+            received: 0,
             search: Search::new(secret),
             bytes: 0,
             hasher: Hasher::new(),
@@ -175,7 +200,7 @@ impl ResponseGuard {
         }
     }
 
-    /// Bytes received so far.
+    /// Bytes of the answer so far, without its coding.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -190,32 +215,65 @@ impl ResponseGuard {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        self.hasher.update(chunk);
-        self.bytes = self
-            .bytes
-            .saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
-        let passed = if self.bytes > self.limit {
-            Err(ResponseRefusal::TooLarge { max: self.limit })
-        } else {
-            self.search.pass(chunk).ok_or(ResponseRefusal::Credential)
-        };
+        let passed = self.decoded(chunk).and_then(|known| self.pass(&known));
         passed.inspect_err(|refused| self.refused = Some(*refused))
+    }
+
+    /// What `chunk` is without its coding.
+    fn decoded<'a>(&mut self, chunk: &'a [u8]) -> Result<Cow<'a, [u8]>, ResponseRefusal> {
+        self.received = self.received.saturating_add(length(chunk));
+        if self.received > self.limit {
+            return Err(ResponseRefusal::TooLarge { max: self.limit });
+        }
+        match &mut self.decoder {
+            None => Ok(Cow::Borrowed(chunk)),
+            Some(decoder) => match decoder.decode(chunk) {
+                Ok(known) => Ok(Cow::Owned(known)),
+                Err(error) => Err(self.not_decoded(error)),
+            },
+        }
+    }
+
+    const fn not_decoded(&self, error: DecodeError) -> ResponseRefusal {
+        match error {
+            DecodeError::TooLarge => ResponseRefusal::TooLarge { max: self.limit },
+            DecodeError::Malformed => ResponseRefusal::Coding,
+        }
+    }
+
+    fn pass(&mut self, known: &[u8]) -> Result<Vec<u8>, ResponseRefusal> {
+        self.hasher.update(known);
+        self.bytes = self.bytes.saturating_add(length(known));
+        if self.bytes > self.limit {
+            return Err(ResponseRefusal::TooLarge { max: self.limit });
+        }
+        self.search.pass(known).ok_or(ResponseRefusal::Credential)
     }
 
     /// The provider ended its body properly.
     ///
     /// # Errors
-    /// The refusal that an earlier chunk met.
-    pub fn finish(self) -> Result<FinishedResponse, ResponseRefusal> {
-        match self.refused {
-            Some(refused) => Err(refused),
-            None => Ok(FinishedResponse {
-                tail: self.search.held().to_vec(),
-                bytes: self.bytes,
-                sha256: self.hasher.finish(),
-            }),
+    /// The refusal that an earlier chunk met, or that its coding is not whole.
+    pub fn finish(mut self) -> Result<FinishedResponse, ResponseRefusal> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
         }
+        let mut tail = match self.decoder.as_mut().map(Decoder::finish) {
+            None => Vec::new(),
+            Some(Ok(rest)) => self.pass(&rest)?,
+            Some(Err(error)) => return Err(self.not_decoded(error)),
+        };
+        tail.extend_from_slice(self.search.held());
+        Ok(FinishedResponse {
+            tail,
+            bytes: self.bytes,
+            sha256: self.hasher.finish(),
+        })
     }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
 /// Knuth-Morris-Pratt search for the credential over a stream: `matched` bytes of the pattern
@@ -354,7 +412,12 @@ mod tests {
     #[test]
     fn compressed_oversized_and_impossible_answers_are_refused() {
         for (status, list) in [
-            (200, &[("content-encoding", "gzip")][..]),
+            (200, &[("content-encoding", "br")][..]),
+            (200, &[("content-encoding", "zstd")]),
+            (
+                200,
+                &[("content-encoding", "gzip"), ("content-encoding", "gzip")],
+            ),
             (200, &[("content-length", "4194305")]),
             (101, &[]),
             (600, &[]),
@@ -365,6 +428,8 @@ mod tests {
         }
         for list in [
             &[("content-encoding", "identity")][..],
+            &[("content-encoding", "gzip")],
+            &[("content-encoding", "deflate")],
             &[("content-length", "4194304")],
         ] {
             assert!(admit_response(200, &headers(list), &secret("k")).is_ok());
@@ -375,7 +440,7 @@ mod tests {
     fn a_body_passes_at_the_limit_and_is_cut_one_past_it() {
         let limit = RESPONSE_BYTES_MAX;
         let body = vec![b'x'; usize::try_from(limit).unwrap()];
-        let mut guard = ResponseGuard::new(limit, &secret("key"));
+        let mut guard = ResponseGuard::new(limit, Coding::Identity, &secret("key"));
         assert_eq!(guard.feed(&body).unwrap().len(), body.len());
         assert_eq!(
             guard.feed(b"x"),
@@ -392,7 +457,7 @@ mod tests {
     fn the_credential_is_found_across_any_chunk_boundary() {
         let body = b"data: aabaabaac\n\n";
         for size in 1..body.len() {
-            let mut guard = ResponseGuard::new(100, &secret("aabaac"));
+            let mut guard = ResponseGuard::new(100, Coding::Identity, &secret("aabaac"));
             let mut passed = Vec::new();
             let refused = body.chunks(size).find_map(|chunk| match guard.feed(chunk) {
                 Ok(bytes) => {
@@ -409,7 +474,7 @@ mod tests {
 
     #[test]
     fn bytes_that_do_not_begin_the_credential_are_not_delayed() {
-        let mut guard = ResponseGuard::new(100, &secret("sk-live-1"));
+        let mut guard = ResponseGuard::new(100, Coding::Identity, &secret("sk-live-1"));
         assert_eq!(guard.feed(b"event: ping\n\n").unwrap(), b"event: ping\n\n");
         assert_eq!(guard.feed(b"the sk-").unwrap(), b"the ");
         assert_eq!(guard.feed(b"y").unwrap(), b"sk-y");
@@ -425,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_an_answer_does_not_hold_the_credential() {
-        let mut guard = ResponseGuard::new(100, &secret("sk-live-1"));
+        let mut guard = ResponseGuard::new(100, Coding::Identity, &secret("sk-live-1"));
         let refused = guard
             .feed(b"{\"error\":\"bad key sk-live-1\"}")
             .unwrap_err();
@@ -450,7 +515,7 @@ mod tests {
         ) {
             let body = chunks.concat();
             let present = body.windows(pattern.len()).any(|window| window == pattern.as_bytes());
-            let mut guard = ResponseGuard::new(1000, &secret(&pattern));
+            let mut guard = ResponseGuard::new(1000, Coding::Identity, &secret(&pattern));
             let mut passed = Vec::new();
             let refused = chunks
                 .iter()

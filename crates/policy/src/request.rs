@@ -290,6 +290,13 @@ fn launch(launch: &LaunchDescriptor) -> Result<Value, RequestError> {
         ("max_calls", long("max_calls", launch.max_calls)?),
         ("lifetime_ms", long("lifetime_ms", launch.lifetime_ms)?),
     ];
+    if let Some(shown) = &launch.shown {
+        let file = [
+            ("path", text(&shown.path)),
+            ("sha256", digest(&shown.sha256)),
+        ];
+        fields.push(("shown", record(file)?));
+    }
     if let Some(terms) = &launch.inference {
         let total = terms.max_total_output_tokens;
         fields.extend([

@@ -21,7 +21,8 @@ type InputFile = { path: String, parent: String, name: String, extension?: Strin
 bytes: Long, sha256: String };
 type OutputFile = { path: String, parent: String, name: String, extension?: String };
 type Launch = { agent: String, executor: String, task: String, argv: Set<String>, \
-tools: Set<String>, tool_set_sha256: String, max_calls: Long, lifetime_ms: Long, \
+shown?: Program, tools: Set<String>, tool_set_sha256: String, max_calls: Long, \
+lifetime_ms: Long, \
 provider?: String, model?: String, base_url?: String, max_requests?: Long, \
 max_output_tokens?: Long, max_total_output_tokens?: Long };
 type Custom = { kind: String, sha256: String };

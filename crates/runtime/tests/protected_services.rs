@@ -9,7 +9,11 @@ mod support;
 mod adapter;
 #[path = "protected_services/answers.rs"]
 mod answers;
+#[path = "protected_services/codings.rs"]
+mod codings;
 #[path = "protected_services/ends.rs"]
 mod ends;
+#[path = "protected_services/framing.rs"]
+mod framing;
 #[path = "protected_services/requests.rs"]
 mod requests;

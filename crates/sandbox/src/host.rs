@@ -170,8 +170,9 @@ fn known(step: &str, errno: i32, first_id: Option<u32>) -> Option<String> {
 }
 
 const APPARMOR_TEXT: &str = "AppArmor takes all rights from user namespaces of ordinary users: \
-     kernel.apparmor_restrict_unprivileged_userns is 1; give `symbi-init` an AppArmor profile \
-     with `userns,`, or set the sysctl to 0";
+     kernel.apparmor_restrict_unprivileged_userns is 1; load the profile of `symbi-init`: \
+     symbi doctor --apparmor-profile | sudo sh -c 'cat >/etc/apparmor.d/symbi-init && \
+     apparmor_parser -r /etc/apparmor.d/symbi-init'";
 
 #[cfg(test)]
 mod tests {

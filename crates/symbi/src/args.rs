@@ -82,8 +82,15 @@ pub(crate) enum Command {
     /// Look into an interrupted call or run, and finish what it left
     #[command(subcommand)]
     Invocation(InvocationCommand),
-    /// Check that this machine can isolate workers
-    Doctor,
+    /// Try on this machine whether workers are isolated, and say what to do where they are not
+    Doctor(DoctorArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Only print the AppArmor profile of symbi-init
+    #[arg(long)]
+    pub(crate) apparmor_profile: bool,
 }
 
 /// Who is asked about calls that demand a person's approval. Without any of these and without

@@ -70,7 +70,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Gate(command) => commands::gate::run(command, &cli.common),
         Command::Audit(command) => commands::audit::run(command, &cli.common),
         Command::Invocation(command) => commands::invocation::run(command, &cli.common),
-        Command::Doctor => commands::doctor::run(&cli.common),
+        Command::Doctor(args) => commands::doctor::run(args, &cli.common),
     }
 }
 

@@ -239,7 +239,7 @@ impl Proxy {
         let relay = Relay {
             status,
             body: response.into_body(),
-            guard: ResponseGuard::new(RESPONSE_BYTES_MAX, &self.credential),
+            guard: ResponseGuard::new(RESPONSE_BYTES_MAX, head.coding, &self.credential),
             open,
             patience,
         };

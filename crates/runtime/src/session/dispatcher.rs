@@ -250,7 +250,7 @@ impl GovernedToolDispatcher {
             Err(RecordFailure::Journal(error)) => return Err(journal_failed(&error).into()),
         };
         if let Err(cause) = self.register_start() {
-            let settled = recorded.not_started(format!("the ledger failed: {cause}"));
+            let settled = recorded.not_started(format!("the run was not registered: {cause}"));
             let _ = self.settle(settled);
             return Err(Halt::End(cause));
         }
@@ -437,9 +437,16 @@ fn journal_failed(error: &JournalError) -> EndCause {
     }
 }
 
+/// An error and its sources.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = sources.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
 fn register_failed(error: RegisterError) -> EndCause {
     EndCause::Journal {
-        reason: format!("the ledger could not be written: {error}"),
+        reason: format!("the run could not be registered: {}", chain(&*error)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use governance::{EndCause, Outcome, RefusalKind};
 use serde_json::json;
 use symbi_runtime::reasoning::governed_session::LaunchEnd;
-use testkit::tier::{Happened, Play};
+use testkit::tier::{Happened, Play, PlayedOutput};
 
 use crate::support::session::{Governed, Setup, agent_ended, agent_plan, refused, succeeded};
 use crate::support::until;
@@ -209,4 +209,26 @@ async fn a_wire_client_cannot_take_the_launchs_identity() {
     assert!(governed.tier.end(0, Play::exits(0)));
     agent_ended(agent.ended().await);
     governed.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_launch_cancelled_after_an_effect_leaves_that_effect_once_and_no_worker() {
+    let governed = setup().start_durable();
+    governed.tier.next_runs(Play::runs_on());
+    governed.tier.next_runs(Play {
+        output: PlayedOutput::Written(b"a,b\n".to_vec()),
+        ..Play::exits(0)
+    });
+    let agent = governed.session.launch("command").await.unwrap();
+    let copy = json!({"input": "data/a.csv", "output": "out/b.csv"});
+    succeeded(governed.call("1", "copy_csv", copy).await);
+    governed.session.cancel();
+    let outcome = agent_ended(agent.ended().await);
+    assert!(matches!(outcome.outcome, Outcome::Failed { .. }));
+    assert_eq!(governed.close().await.unwrap_err(), EndCause::Cancelled);
+    assert!(governed.tier.live().is_empty());
+    assert_eq!(governed.terminal()["completed"], false);
+    assert_eq!(governed.of_kind("FilePublicationFinished").len(), 1);
+    let written = std::fs::read(governed.project.file("out/b.csv")).unwrap();
+    assert_eq!(written, b"a,b\n");
 }

@@ -211,7 +211,7 @@ impl Words {
         for heard in heard {
             match heard {
                 Heard::Result(text) => {
-                    lines.push(Line::Result(Untrusted::new(text).escaped()));
+                    lines.push(Line::Result(Untrusted::new(text).escaped_lines()));
                 }
                 Heard::Remark(Remark::Started { version }) => {
                     let text = format!("agent: Claude Code {}", quoted(&version));
@@ -250,4 +250,115 @@ fn quoted(text: &str) -> String {
         short.push_str("...");
     }
     Untrusted::new(short).escaped()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Digest;
+
+    use super::*;
+
+    fn words(hearing: Hearing) -> Words {
+        Words::new(
+            hearing,
+            Terms {
+                agent: "reviewer".to_owned(),
+                max_calls: 7,
+                lifetime: Duration::from_secs(60),
+                model: Some((9, 1000)),
+            },
+        )
+    }
+
+    fn tell(words: &mut Words, notes: Vec<Note>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for note in &notes {
+            words.tell(note, Duration::from_millis(1500), &mut lines);
+        }
+        let text = |line| match line {
+            Line::Note(text) | Line::Result(text) | Line::Event(text) => text,
+        };
+        lines.into_iter().map(text).collect()
+    }
+
+    fn call(step: Step) -> Note {
+        Note::Call {
+            call_id: "1".to_owned(),
+            tool: "read".to_owned(),
+            step,
+        }
+    }
+
+    fn prepared(argument: &str) -> Note {
+        call(Step::Prepared {
+            call_sha256: Digest::of(b""),
+            argv: vec!["cat".to_owned(), argument.to_owned()],
+            spent: 3,
+        })
+    }
+
+    #[test]
+    fn a_held_call_is_told_from_its_question_to_its_end() {
+        let mut words = words(Hearing::Plain);
+        let held = Step::Held {
+            held_id: "held-1".to_owned(),
+            expires_at: "T".to_owned(),
+        };
+        let ended = Step::Ended {
+            status: "succeeded",
+            reason: None,
+            millis: 12,
+            created: vec![("out/b".to_owned(), 4)],
+        };
+        let told = tell(
+            &mut words,
+            vec![prepared("a"), call(held), call(Step::Running), call(ended)],
+        );
+        assert_eq!(
+            told,
+            [
+                "    1.5 s  call 3 of 7: read: cat a",
+                "    1.5 s  read waits for approval until T: held-1",
+                "    1.5 s  read: approved, runs",
+                "    1.5 s  read: succeeded (12 ms), created out/b (4 bytes)",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_is_escaped_and_cut() {
+        let mut words = words(Hearing::ClaudeCode);
+        let long = "x".repeat(QUOTED_CHARS_MAX + 1);
+        let told = tell(&mut words, vec![prepared("\u{1b}[2J"), prepared(&long)]);
+        assert!(told[0].ends_with("cat \\u{1b}[2J"), "{told:?}");
+        assert!(told[1].ends_with("xx..."), "{told:?}");
+        let line = r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"\u001b]0;x"}]}}"#;
+        let told = tell(
+            &mut words,
+            vec![Note::Said(format!("{line}\n").into_bytes())],
+        );
+        assert_eq!(told, ["    1.5 s  turn 1: \\u{1b}]0;x"]);
+    }
+
+    #[test]
+    fn the_state_line_has_time_budgets_and_what_goes_on() {
+        let mut words = words(Hearing::ClaudeCode);
+        let asked = Note::ModelAsked {
+            request: 2,
+            reserved: 300,
+        };
+        tell(&mut words, vec![asked, prepared("a")]);
+        let block = |id: &str| {
+            let content = r#"[{"type":"tool_use","name":"x"}]"#;
+            format!(
+                "{{\"type\":\"assistant\",\"message\":{{\"id\":\"{id}\",\"content\":{content}}}}}\n"
+            )
+        };
+        let said = block("1") + &block("1") + &block("2");
+        tell(&mut words, vec![Note::Said(said.into_bytes())]);
+        assert_eq!(
+            words.status(Duration::from_secs(5)),
+            "5 of 60 s | 3 of 7 calls | 2 of 9 requests | 300 of 1000 tokens | turn 2 | read"
+        );
+    }
 }

@@ -7,9 +7,12 @@ mod demo;
 #[cfg(test)]
 mod desk;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod output;
 #[cfg(test)]
 mod progress;
+#[cfg(test)]
 mod run;
