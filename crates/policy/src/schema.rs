@@ -12,6 +12,7 @@ use crate::shape::{LaunchShape, ToolKind, ToolShape};
 
 /// The types that every action's context is made of.
 const TYPES: &str = "\
+entity Tool = { name: String, version: String, contract_sha256: String, risk_tier: String };
 type Limit = { value: Long, enforcement: String };
 type Limits = { memory_mib: Limit, cpu_milli: Limit, pids: Limit, file_bytes: Limit, \
 scratch_bytes: Limit, stream_bytes: Limit, time_ms: Limit, landlock: String };
@@ -26,30 +27,7 @@ lifetime_ms: Long, \
 provider?: String, model?: String, base_url?: String, max_requests?: Long, \
 max_output_tokens?: Long, max_total_output_tokens?: Long };
 type Custom = { kind: String, sha256: String };
-type Parser = { program: Program, limits: Limits };
 ";
-
-/// What a policy reads of any resource.
-const RESOURCE: &str =
-    "{ name: String, version: String, contract_sha256: String, risk_tier: String }";
-
-/// The schema's own names. Cedar lets no other namespace use one of them again.
-const OWN_NAMES: [&str; 11] = [
-    "Agent",
-    "Custom",
-    "InputFile",
-    "Launch",
-    "Limit",
-    "Limits",
-    "OutputFile",
-    "ParentIdentity",
-    "Parser",
-    "Program",
-    "Trusted",
-];
-
-/// The type of a resource whose manifest names none.
-const TOOL: &str = "Tool";
 
 /// What one descriptor is called in a request.
 #[derive(Debug, Clone)]
@@ -87,8 +65,6 @@ type ActionName = (String, String);
 struct ActionShape<'a> {
     kind: SubjectKind,
     tools: Vec<&'a ToolShape>,
-    /// Types of what it applies to.
-    resources: BTreeSet<String>,
 }
 
 /// Writes the schema.
@@ -172,26 +148,16 @@ fn add_tool<'a>(
         None => default_action(name),
         Some(pair) => checked_action(pair).map_err(|error| fault(name, error))?,
     };
-    let resource = match &tool.resource {
-        None => TOOL.to_owned(),
-        Some(kind) => checked_resource(kind).map_err(|error| fault(name, error))?,
-    };
-    let subject = subject(name, kind, &action, &resource)?;
-    let subject = Subject {
-        needs_approval: tool.needs_approval,
-        ..subject
-    };
+    let subject = subject(name, kind, &action, tool.needs_approval)?;
     let entry = actions.entry(action).or_insert_with(|| ActionShape {
         kind,
         tools: Vec::new(),
-        resources: BTreeSet::new(),
     });
     if entry.kind != kind {
         let message = format!("{} is shared by tools of different kinds", subject.action);
         return Err(fault(name, message));
     }
     entry.tools.push(tool);
-    entry.resources.insert(resource);
     Ok(subject)
 }
 
@@ -202,11 +168,10 @@ fn add_launch(
     let name = &launch.executor;
     AgentName::new(name.as_str()).map_err(|error| fault("launch", error.to_string()))?;
     let action = default_action(name);
-    let subject = subject(name, SubjectKind::Launch, &action, TOOL)?;
+    let subject = subject(name, SubjectKind::Launch, &action, false)?;
     actions.entry(action).or_insert_with(|| ActionShape {
         kind: SubjectKind::Launch,
         tools: Vec::new(),
-        resources: BTreeSet::from([TOOL.to_owned()]),
     });
     Ok(subject)
 }
@@ -223,7 +188,7 @@ fn subject(
     name: &str,
     kind: SubjectKind,
     (action_type, action): &ActionName,
-    resource_type: &str,
+    needs_approval: bool,
 ) -> Result<Subject, SourceError> {
     let uid = |kind: &str, id: &str| match type_name(kind) {
         Ok(kind) => Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id))),
@@ -233,9 +198,9 @@ fn subject(
         name: name.to_owned(),
         kind,
         action: uid(action_type, action)?,
-        resource: uid(resource_type, name)?,
+        resource: uid("Tool", name)?,
         shared: false,
-        needs_approval: false,
+        needs_approval,
     })
 }
 
@@ -259,19 +224,6 @@ fn checked_action((kind, id): &(String, String)) -> Result<ActionName, String> {
         return Err("a `[tool.cedar]` action must not start with `tool_call::`".to_owned());
     }
     Ok((type_name(kind)?.to_string(), id.clone()))
-}
-
-/// The resource type of `[tool.cedar]`.
-fn checked_resource(kind: &str) -> Result<String, String> {
-    let last = kind.rsplit("::").next().unwrap_or(kind);
-    let taken = OWN_NAMES.contains(&last) || last == "Action" || (last == TOOL && kind != TOOL);
-    if taken || kind.len() > CEDAR_NAME_BYTES_MAX || kind.contains("__cedar") {
-        return Err(format!(
-            "a `[tool.cedar]` resource cannot end in `{last}`, which the schema has already: choose \
-             another name, like `Scan::Target`"
-        ));
-    }
-    Ok(type_name(kind)?.to_string())
 }
 
 struct Names {
@@ -322,33 +274,29 @@ fn preamble(names: &Names) -> String {
     )
 }
 
-/// Actions and resource types, each in the block of its namespace.
 fn write_actions(
     text: &mut String,
     actions: &BTreeMap<ActionName, ActionShape<'_>>,
     faults: &mut Vec<SourceError>,
 ) {
-    let mut blocks: BTreeMap<&str, String> = BTreeMap::new();
-    let tool = TOOL.to_owned();
-    let resources = actions.values().flat_map(|action| &action.resources);
-    for resource in resources.chain([&tool]).collect::<BTreeSet<_>>() {
-        let (namespace, name) = resource.rsplit_once("::").unwrap_or(("", resource));
-        let _ = writeln!(
-            blocks.entry(namespace).or_default(),
-            "entity {name} = {RESOURCE};"
-        );
-    }
+    let mut open = None;
     for ((kind, id), action) in actions {
-        let namespace = kind.strip_suffix("::Action").unwrap_or_default();
-        if let Err(error) = write_action(blocks.entry(namespace).or_default(), id, action) {
+        let namespace = kind.strip_suffix("::Action");
+        if namespace != open {
+            if open.is_some() {
+                text.push_str("}\n");
+            }
+            if let Some(namespace) = namespace {
+                let _ = writeln!(text, "namespace {namespace} {{");
+            }
+            open = namespace;
+        }
+        if let Err(error) = write_action(text, id, action) {
             faults.push(fault(&format!("action {id}"), error));
         }
     }
-    for (namespace, block) in blocks {
-        let _ = match namespace {
-            "" => write!(text, "{block}"),
-            _ => write!(text, "namespace {namespace} {{\n{block}}}\n"),
-        };
+    if open.is_some() {
+        text.push_str("}\n");
     }
 }
 
@@ -357,7 +305,7 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
         SubjectKind::Custom => "custom: Custom".to_owned(),
         SubjectKind::Launch => {
             let filesystem = filesystem(&BTreeMap::new(), &BTreeMap::new());
-            format!("launch: Launch, resolved: {}", resolved(&filesystem, ""))
+            format!("launch: Launch, resolved: {}", resolved(&filesystem))
         }
         SubjectKind::Command => {
             let arguments = merged_arguments(&action.tools)?;
@@ -370,19 +318,17 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
                 &merged_keys(&action.tools, |tool| &tool.create_keys),
             );
             format!(
-                "arguments: {{ {} }}, sensitive: Set<String>,\n    resolved: {}",
+                "arguments: {{ {} }},\n    resolved: {}",
                 arguments.join(", "),
-                resolved(&filesystem, ", parser?: Parser")
+                resolved(&filesystem)
             )
         }
     };
-    let resources: Vec<&str> = action.resources.iter().map(String::as_str).collect();
     let _ = writeln!(
         text,
-        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [{}], context: {{\n  \
+        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [Tool], context: {{\n  \
          trusted: Trusted, has_human_approval: Bool, approved_sha256?: String,\n  \
-         invocation: {{ {invocation} }}\n}} }};",
-        resources.join(", ")
+         invocation: {{ {invocation} }}\n}} }};"
     );
     Ok(())
 }
@@ -392,10 +338,10 @@ fn attribute(name: &str, optional: bool, kind: &str) -> String {
     format!("\"{name}\"{mark}: {kind}")
 }
 
-fn resolved(filesystem: &str, more: &str) -> String {
+fn resolved(filesystem: &str) -> String {
     format!(
         "{{ command_boundary: {{ tier: String, network: String, image?: String, program: Program, \
-         working_dir: String, limits: Limits,\n      filesystem: {filesystem} }}{more} }}"
+         working_dir: String, limits: Limits,\n      filesystem: {filesystem} }} }}"
     )
 }
 

@@ -37,6 +37,12 @@ impl UserDirs {
         make_own(&self.state, Demand::Own)?.make_private("keys")
     }
 
+    /// The private folder of the supervisor.
+    #[must_use]
+    pub fn supervisor(&self) -> PathBuf {
+        self.state.join("supervisor")
+    }
+
     /// The folder of sockets, made private where it is missing.
     ///
     /// # Errors

@@ -51,8 +51,6 @@ pub(crate) struct ParsedCommand {
     phase: Phase,
     /// The command's worker, once it is gone.
     removed: Vec<RemovedWorker>,
-    /// It was not, and the session is to hear it.
-    unconfirmed: Option<RemovalError>,
     stopped: bool,
 }
 
@@ -89,7 +87,6 @@ impl ParsedCommand {
                 parser: Box::new(parser),
             },
             removed: Vec::new(),
-            unconfirmed: None,
             stopped: false,
         }))
     }
@@ -112,8 +109,8 @@ impl ParsedCommand {
         }
         match running.remove() {
             Ok(removed) => self.removed = removed,
-            Err(error) => {
-                self.unconfirmed = Some(error);
+            // Asked again, the removal says so again, and the session hears it.
+            Err(_) => {
                 self.phase = Phase::Over { running };
                 return Some(ended);
             }
@@ -192,9 +189,6 @@ impl Running for ParsedCommand {
     }
 
     fn remove(&mut self) -> Result<Vec<RemovedWorker>, RemovalError> {
-        if let Some(error) = self.unconfirmed.take() {
-            return Err(error);
-        }
         let mut removed = self.removed.clone();
         match &mut self.phase {
             Phase::Command { running, .. }

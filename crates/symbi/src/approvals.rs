@@ -5,7 +5,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod gate;
-mod peer;
 mod socket;
 mod terminal;
 

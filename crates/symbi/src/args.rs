@@ -84,6 +84,11 @@ pub(crate) enum Command {
     Invocation(InvocationCommand),
     /// Try on this machine whether workers are isolated, and say what to do where they are not
     Doctor(DoctorArgs),
+    /// Keep watch, so that no container outlives its owner; runs start it by themselves
+    Supervisor(SupervisorArgs),
+    /// Look at containers, capacity and staging space, and remove what is dead
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
 }
 
 #[derive(Debug, Args)]
@@ -143,6 +148,33 @@ pub(crate) enum GateCommand {
     },
     /// Held calls as they come and go
     Watch,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SupervisorArgs {
+    /// Stay when there is nothing left to do
+    #[arg(long)]
+    pub(crate) persistent: bool,
+    /// The user's folders, where the environment is empty: configuration, state, sockets
+    #[arg(long, hide = true, num_args = 3, value_names = ["DIR", "DIR", "DIR"])]
+    pub(crate) folders: Vec<PathBuf>,
+    /// Start another one, detached from the caller, and end
+    #[arg(long, hide = true)]
+    pub(crate) detach: bool,
+    /// Say on standard output when it listens
+    #[arg(long, hide = true)]
+    pub(crate) ready: bool,
+    /// It runs in a unit of a service manager's
+    #[arg(long, hide = true)]
+    pub(crate) unit: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Supervisor, leases, containers, capacity and staging space; changes nothing
+    Status,
+    /// Remove what is provably dead, and say what that was
+    Prune,
 }
 
 #[derive(Debug, Args)]

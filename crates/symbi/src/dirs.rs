@@ -20,6 +20,16 @@ pub(crate) fn user_dirs() -> Result<UserDirs, Failure> {
     })
 }
 
+/// The service manager of the user, or of the machine for root: its private socket, and what a
+/// client of it needs to find it.
+pub(crate) fn service_manager() -> Option<(PathBuf, Option<PathBuf>)> {
+    if rustix::process::geteuid().is_root() {
+        return Some(("/run/systemd/private".into(), None));
+    }
+    let runtime = absolute("XDG_RUNTIME_DIR")?;
+    Some((runtime.join("systemd/private"), Some(runtime)))
+}
+
 /// A variable that holds a secret.
 pub(crate) fn secret(variable: &str) -> Option<model::Redacted<String>> {
     std::env::var(variable).ok().map(model::Redacted::new)

@@ -24,6 +24,7 @@ mod open;
 mod output;
 mod progress;
 mod story;
+mod supervising;
 mod usage;
 
 use std::process::ExitCode;
@@ -71,6 +72,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Audit(command) => commands::audit::run(command, &cli.common),
         Command::Invocation(command) => commands::invocation::run(command, &cli.common),
         Command::Doctor(args) => commands::doctor::run(args, &cli.common),
+        Command::Supervisor(args) => commands::supervisor::run(args, &cli.common),
+        Command::Sandbox(command) => commands::sandbox::run(command, &cli.common),
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod engine;
+pub mod engine_proxy;
 pub mod executor;
 pub mod journals;
 pub mod lease;

@@ -16,6 +16,7 @@ use approval::{HeldId, Operators, Signed, Tally, Votes};
 use governance::Approver;
 use model::RunId;
 use project::UserDirs;
+use supervisor::peer::{self, Namespaces, Peer, PeerRefused};
 use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls, UncountedAnswer};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::UCred;
@@ -23,7 +24,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::approvals::peer::{self, Namespaces, Peer, PeerRefused};
 use crate::approvals::socket::{self, SocketError, SocketName};
 
 /// The surface's name in records.
@@ -108,9 +108,10 @@ impl Gate {
 
 async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::Result<()> {
     let credentials = stream.peer_cred()?;
+    let checked = peer::check(&stream, desk.ours);
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
-    let peer = match peer::check(credentials, desk.ours) {
+    let peer = match checked {
         Ok(peer) => peer,
         Err(refused) => {
             desk.turned_away(&held, credentials, &refused);

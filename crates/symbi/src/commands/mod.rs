@@ -10,5 +10,7 @@ pub(crate) mod invocation;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod sandbox;
+pub(crate) mod supervisor;
 pub(crate) mod tools;
 pub(crate) mod trust;

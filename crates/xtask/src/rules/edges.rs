@@ -68,6 +68,10 @@ const ROWS: &[Row] = &[
         uses: &["model", "sandbox-init", "worker"],
     },
     Row {
+        name: "supervisor",
+        uses: &["filegrants", "model", "sandbox", "worker"],
+    },
+    Row {
         name: "symbi-runtime",
         uses: &[
             "approval",
@@ -99,6 +103,7 @@ const ROWS: &[Row] = &[
             "project",
             "sandbox",
             "sandbox-init",
+            "supervisor",
             "symbi-runtime",
             "toolclad",
             "worker",

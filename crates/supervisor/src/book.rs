@@ -1,0 +1,350 @@
+//! All leases, in memory as on disk, and what each of them waits for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use filegrants::{Holder, StagingPool};
+use sandbox::lease::LeaseId;
+use worker::TierKind;
+
+use crate::capacity::{self, Charge};
+use crate::clock;
+use crate::folder::FolderFault;
+use crate::leases::{LeaseFile, LeaseRecord};
+use crate::limits::{LIFETIME_MAX, PATH_BYTES_MAX};
+use crate::wire::{CapacityLimits, LeaseState, LeaseStatus, Response, Terms};
+
+/// Why a lease stays whose container nobody has seen.
+const UNSEEN: &str = "its owner died, and may have asked the engine for a container that does not \
+                      exist yet; it is looked for until it is seen, or for two minutes in which \
+                      the engine knows none";
+
+/// What keeps a lease alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Its owner's connection.
+    Connection(u64),
+    /// Its owner's process: this supervisor was started after the lease was taken.
+    Process,
+    /// Nothing: its container is to be removed. Whether somebody is at it already.
+    Ending { attended: bool },
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: LeaseRecord,
+    keeping: Keeping,
+    /// Why it is still there, where it ends.
+    waits_for: Option<String>,
+    /// The engine knows no container of it, and may still make one.
+    is_unseen: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    file: LeaseFile,
+    entries: BTreeMap<String, Entry>,
+    boot: String,
+}
+
+impl Book {
+    /// Leases of before: those whose owner still lives wait for its connection, the others end.
+    pub(crate) fn new(file: LeaseFile, found: BTreeMap<String, LeaseRecord>) -> Self {
+        let boot = clock::boot_id();
+        let keeping = |record: &LeaseRecord| match record.boot == boot && record.owner.lives() {
+            true => Keeping::Process,
+            false => Keeping::Ending { attended: false },
+        };
+        let entries = found.into_iter().map(|(lease, record)| {
+            let entry = Entry {
+                keeping: keeping(&record),
+                record,
+                waits_for: None,
+                is_unseen: false,
+            };
+            (lease, entry)
+        });
+        Self {
+            entries: entries.collect(),
+            file,
+            boot,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn holds(&self, lease: &str) -> bool {
+        self.entries.contains_key(lease)
+    }
+
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Takes a lease for `owner` on `connection`; the same again where it has it already.
+    pub(crate) fn take(
+        &mut self,
+        lease: LeaseId,
+        terms: &Terms,
+        (owner, connection): (Holder, u64),
+        limits: CapacityLimits,
+    ) -> Response {
+        let kept = Keeping::Connection(connection);
+        if let Some(entry) = self.entries.get_mut(lease.as_str()) {
+            return match entry.keeping {
+                Keeping::Connection(_) | Keeping::Process if entry.record.owner == owner => {
+                    entry.keeping = kept;
+                    Response::Done {}
+                }
+                _ => unavailable("the lease is another's, or ends"),
+            };
+        }
+        if let Err(reason) = check(terms) {
+            return unavailable(reason);
+        }
+        let wanted = Charge {
+            owner,
+            memory_mib: terms.memory_mib,
+            cpu_milli: terms.cpu_milli,
+            is_ending: false,
+        };
+        if let Err(no_room) = capacity::check(limits, &self.charges(), wanted) {
+            return Response::Exhausted {
+                reason: no_room.to_string(),
+            };
+        }
+        let record = self.record(&lease, terms, owner);
+        match self.write(&record) {
+            Ok(()) => {
+                let entry = Entry {
+                    record,
+                    keeping: kept,
+                    waits_for: None,
+                    is_unseen: false,
+                };
+                self.entries.insert(lease.to_string(), entry);
+                Response::Done {}
+            }
+            Err(reason) => unavailable(&reason),
+        }
+    }
+
+    fn record(&self, lease: &LeaseId, terms: &Terms, owner: Holder) -> LeaseRecord {
+        LeaseRecord {
+            lease: lease.to_string(),
+            tier: terms.tier,
+            socket: terms.socket.clone(),
+            staging: terms.staging.clone(),
+            memory_mib: terms.memory_mib,
+            cpu_milli: terms.cpu_milli,
+            owner,
+            boot: self.boot.clone(),
+            until_ms: clock::boot_ms().saturating_add(terms.lifetime_ms),
+            taken_at: clock::unix_seconds(),
+        }
+    }
+
+    /// The reference that keeps the owner's staging space charged, then the lease itself.
+    fn write(&mut self, record: &LeaseRecord) -> Result<(), String> {
+        let pool = pool(&record.staging)?;
+        let referred = pool.refer(&record.lease, record.owner);
+        referred.map_err(|error| format!("the staging space cannot be referred to: {error}"))?;
+        self.file.take(record).map_err(|fault| {
+            // What may be on disk all the same ends with a restart: nobody was told of it.
+            let _ = pool.dismiss(&record.lease);
+            said(&fault)
+        })
+    }
+
+    /// Ends a lease whose container is gone. One that is not there has ended.
+    pub(crate) fn end(&mut self, lease: &str) -> Result<(), String> {
+        let Some(entry) = self.entries.remove(lease) else {
+            return Ok(());
+        };
+        let left = self.entries.values().map(|entry| &entry.record);
+        let ended = self.file.end(lease, left).map_err(|fault| said(&fault));
+        // A reference that stays only keeps a charge: it is dismissed with the next start.
+        let _ = pool(&entry.record.staging).map(|pool| pool.dismiss(lease));
+        ended
+    }
+
+    /// Whether `owner` may end the lease.
+    pub(crate) fn is_of(&self, lease: &str, owner: Holder) -> bool {
+        let entry = self.entries.get(lease);
+        entry.is_none_or(|entry| entry.record.owner == owner)
+    }
+
+    pub(crate) fn attach(&mut self, leases: &[String], owner: Holder, connection: u64) {
+        for lease in leases {
+            if let Some(entry) = self.entries.get_mut(lease)
+                && entry.record.owner == owner
+                && !matches!(entry.keeping, Keeping::Ending { .. })
+            {
+                entry.keeping = Keeping::Connection(connection);
+            }
+        }
+    }
+
+    /// The connection is gone: its leases end. Whether there were any.
+    pub(crate) fn abandon(&mut self, connection: u64) -> bool {
+        self.begin_ends(|entry| entry.keeping == Keeping::Connection(connection))
+    }
+
+    /// Leases past their time, and those of processes that are dead, end.
+    pub(crate) fn expire(&mut self, now_ms: u64) {
+        self.begin_ends(|entry| {
+            let is_dead = entry.keeping == Keeping::Process && !entry.record.owner.lives();
+            is_dead || entry.record.until_ms <= now_ms
+        });
+    }
+
+    fn begin_ends(&mut self, is_over: impl Fn(&Entry) -> bool) -> bool {
+        let mut any = false;
+        for entry in self.entries.values_mut() {
+            let live = !matches!(entry.keeping, Keeping::Ending { .. });
+            if live && is_over(entry) {
+                entry.keeping = Keeping::Ending { attended: false };
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The ending leases that nobody attends to; from now on the caller does.
+    pub(crate) fn unattended(&mut self) -> Vec<LeaseRecord> {
+        let entries = self.entries.values_mut();
+        let waiting = entries.filter(|it| it.keeping == Keeping::Ending { attended: false });
+        let take = |entry: &mut Entry| {
+            entry.keeping = Keeping::Ending { attended: true };
+            entry.record.clone()
+        };
+        waiting.map(take).collect()
+    }
+
+    /// Nobody attends to it any more.
+    pub(crate) fn neglect(&mut self, lease: &str) {
+        if let Some(entry) = self.entries.get_mut(lease) {
+            entry.keeping = Keeping::Ending { attended: false };
+        }
+    }
+
+    pub(crate) fn waits_for(&mut self, lease: &str, what: String) {
+        if let Some(entry) = self.entries.get_mut(lease) {
+            entry.waits_for = Some(what);
+            entry.is_unseen = false;
+        }
+    }
+
+    /// The engine answered that there is no container of it.
+    pub(crate) fn unseen(&mut self, lease: &str) {
+        if let Some(entry) = self.entries.get_mut(lease) {
+            entry.waits_for = Some(UNSEEN.to_owned());
+            entry.is_unseen = true;
+        }
+    }
+
+    /// Whether a lease ends whose container may be there.
+    pub(crate) fn ends_soon(&self) -> bool {
+        let is_soon =
+            |entry: &Entry| matches!(entry.keeping, Keeping::Ending { .. }) && !entry.is_unseen;
+        self.entries.values().any(is_soon)
+    }
+
+    /// Ids of the leases that end.
+    pub(crate) fn ending(&self) -> Vec<String> {
+        let is_ending = |entry: &Entry| matches!(entry.keeping, Keeping::Ending { .. });
+        let ending = self.entries.iter().filter(|(_, entry)| is_ending(entry));
+        ending.map(|(lease, _)| lease.clone()).collect()
+    }
+
+    /// Processes that keep leases alive by living.
+    pub(crate) fn watched(&self) -> Vec<u32> {
+        let kept = self.entries.values();
+        let kept = kept.filter(|entry| entry.keeping == Keeping::Process);
+        let mut pids: Vec<u32> = kept.map(|entry| entry.record.owner.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// When the next live lease is over.
+    pub(crate) fn next_end_ms(&self) -> Option<u64> {
+        let live = self.entries.values();
+        let live = live.filter(|entry| !matches!(entry.keeping, Keeping::Ending { .. }));
+        live.map(|entry| entry.record.until_ms).min()
+    }
+
+    pub(crate) fn statuses(&self) -> Vec<LeaseStatus> {
+        self.entries
+            .values()
+            .map(|entry| {
+                let state = match entry.keeping {
+                    Keeping::Connection(_) | Keeping::Process => LeaseState::Live,
+                    Keeping::Ending { .. } => LeaseState::Ending,
+                };
+                entry.record.status(state, entry.waits_for.clone())
+            })
+            .collect()
+    }
+
+    fn charges(&self) -> Vec<Charge> {
+        let charge = |entry: &Entry| Charge {
+            owner: entry.record.owner,
+            memory_mib: entry.record.memory_mib,
+            cpu_milli: entry.record.cpu_milli,
+            is_ending: matches!(entry.keeping, Keeping::Ending { .. }),
+        };
+        self.entries.values().map(charge).collect()
+    }
+}
+
+impl LeaseRecord {
+    pub(crate) fn status(&self, state: LeaseState, waits_for: Option<String>) -> LeaseStatus {
+        LeaseStatus {
+            lease: self.lease.clone(),
+            tier: self.tier,
+            socket: self.socket.clone(),
+            owner: self.owner,
+            memory_mib: self.memory_mib,
+            cpu_milli: self.cpu_milli,
+            taken_at: self.taken_at,
+            state,
+            waits_for,
+        }
+    }
+}
+
+fn check(terms: &Terms) -> Result<(), &'static str> {
+    let fits = |path: &Path| path.is_absolute() && path.as_os_str().len() <= PATH_BYTES_MAX;
+    if !matches!(terms.tier, TierKind::Docker | TierKind::Gvisor) {
+        return Err("only workers in containers have leases");
+    }
+    if !fits(&terms.socket) || !fits(&terms.staging) {
+        return Err("a path of the lease is not absolute, or too long");
+    }
+    match u128::from(terms.lifetime_ms) > LIFETIME_MAX.as_millis() {
+        true => Err("the lifetime of the lease is too long"),
+        false => Ok(()),
+    }
+}
+
+/// The pool, for its references only: no space is taken of it here.
+pub(crate) fn pool(staging: &Path) -> Result<StagingPool, String> {
+    StagingPool::open_ambient(staging, 0).map_err(|error| error.to_string())
+}
+
+fn unavailable(reason: &str) -> Response {
+    Response::Unavailable {
+        reason: reason.to_owned(),
+    }
+}
+
+/// A fault with its cause.
+pub(crate) fn said(fault: &FolderFault) -> String {
+    match std::error::Error::source(fault) {
+        Some(source) => format!("{fault}: {source}"),
+        None => fault.to_string(),
+    }
+}

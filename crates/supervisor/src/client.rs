@@ -1,0 +1,454 @@
+//! The other side: a process that takes leases, and finds or starts the supervisor that keeps
+//! them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use sandbox::lease::{Lease, LeaseFailed, LeaseId, LeaseKeeper, LeaseRefused, LeaseTerms};
+
+use crate::folder::{FolderFault, PrivateFolder, random_digits};
+use crate::limits::{
+    ANSWER_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX, PROTOCOL_VERSION, PRUNE_TIME_MAX, READ_TIME_MAX,
+    START_ATTEMPTS_MAX, START_PAUSE, START_TIME_MAX, STORE_DIGITS,
+};
+use crate::line::Lines;
+use crate::peer::{self, Namespaces, PeerRefused};
+use crate::server::SOCKET;
+use crate::start::{self, Launch, StartFault};
+use crate::wire::{Hello, Request, Response, Status, Terms, Welcome};
+
+/// Digits of a lease's id.
+const LEASE_DIGITS: usize = 32;
+
+/// Where the supervisor of a user is, and how one is started.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// Its private folder, in the user's state.
+    pub state: PathBuf,
+    /// The folder of sockets.
+    pub sockets: PathBuf,
+    pub launch: Launch,
+}
+
+/// Why there is no conversation with a supervisor.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// None runs.
+    NotRunning,
+    Folder(FolderFault),
+    Io {
+        step: &'static str,
+        source: io::Error,
+    },
+    /// What listens there is none of ours.
+    Foreign(PeerRefused),
+    /// It refuses us, and says why.
+    Refused {
+        reason: String,
+    },
+    Version {
+        theirs: u32,
+        program: String,
+    },
+    Start(StartFault),
+    /// Several in a row ended before they answered.
+    Unsteady,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRunning => f.write_str("no supervisor runs"),
+            Self::Folder(fault) => fault.fmt(f),
+            Self::Io { step, .. } => write!(f, "the supervisor: cannot {step}"),
+            Self::Foreign(refused) => {
+                write!(
+                    f,
+                    "what listens at the supervisor's socket is not ours: {refused}"
+                )
+            }
+            Self::Refused { reason } => write!(f, "the supervisor refuses this process: {reason}"),
+            Self::Version { theirs, program } => write!(
+                f,
+                "the supervisor that runs is of symbi {program} and speaks version {theirs}, not \
+                 {PROTOCOL_VERSION}; it ends by itself a minute after its last lease"
+            ),
+            Self::Start(fault) => fault.fmt(f),
+            Self::Unsteady => f.write_str(
+                "supervisors start and end without an answer; look into `supervisor/log` of the \
+                 state folder",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Folder(fault) => std::error::Error::source(fault),
+            Self::Io { source, .. } => Some(source),
+            Self::Start(fault) => std::error::Error::source(fault),
+            _ => None,
+        }
+    }
+}
+
+fn io_step(step: &'static str) -> impl FnOnce(io::Error) -> ConnectError {
+    move |source| ConnectError::Io { step, source }
+}
+
+/// A conversation with one supervisor.
+#[derive(Debug)]
+pub(crate) struct Link {
+    lines: Lines,
+    store: String,
+}
+
+impl Link {
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(&mut self, request: &Request, patience: Duration) -> io::Result<Response> {
+        self.lines.send(request)?;
+        let answer = self.lines.next(Some(patience))?;
+        answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl Client {
+    /// A conversation with the supervisor that runs, which is never started for it.
+    ///
+    /// # Errors
+    /// [`ConnectError::NotRunning`] among others.
+    pub(crate) fn connect(&self) -> Result<Link, ConnectError> {
+        // It says where its socket is: another process may have another folder for sockets.
+        let sockets = match PrivateFolder::open(&self.state) {
+            Ok(folder) => folder.running().map_err(ConnectError::Folder)?,
+            Err(FolderFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+            Err(fault) => return Err(ConnectError::Folder(fault)),
+        };
+        let sockets = sockets.ok_or(ConnectError::NotRunning)?.sockets;
+        let sockets = PrivateFolder::open(&sockets).map_err(ConnectError::Folder)?;
+        let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
+        let stream = match UnixStream::connect(at) {
+            Ok(stream) => stream,
+            Err(error) => {
+                let is_gone = matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                );
+                return Err(match is_gone {
+                    true => ConnectError::NotRunning,
+                    false => io_step("connect to it")(error),
+                });
+            }
+        };
+        greet(stream)
+    }
+
+    /// A conversation with the supervisor, which is started where none runs.
+    pub(crate) fn connect_or_start(&self) -> Result<Link, ConnectError> {
+        for _ in 0..START_ATTEMPTS_MAX {
+            match self.connect() {
+                Err(ConnectError::NotRunning) => {}
+                // One that ends closes what it has not accepted.
+                Err(ConnectError::Io { step: GREET, .. }) => {}
+                other => return other,
+            }
+            let listens = start::start(&self.launch).map_err(ConnectError::Start)?;
+            let looks = match listens {
+                true => 1,
+                false => START_TIME_MAX.as_millis() / START_PAUSE.as_millis(),
+            };
+            for _ in 0..looks {
+                match self.connect() {
+                    Err(ConnectError::NotRunning) => std::thread::sleep(START_PAUSE),
+                    Err(ConnectError::Io { step: GREET, .. }) => break,
+                    other => return other,
+                }
+            }
+        }
+        Err(ConnectError::Unsteady)
+    }
+
+    /// What the supervisor that runs knows.
+    ///
+    /// # Errors
+    /// [`ConnectError::NotRunning`] where none runs; none is started.
+    pub fn status(&self) -> Result<Status, ConnectError> {
+        let asked = self.connect()?.ask(&Request::Status {}, ANSWER_TIME_MAX);
+        match asked.map_err(io_step("ask it"))? {
+            Response::Status(status) => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lets the supervisor finish what is dead, and says what that was.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub fn prune(&self) -> Result<Vec<String>, ConnectError> {
+        let asked = self
+            .connect_or_start()?
+            .ask(&Request::Prune {}, PRUNE_TIME_MAX);
+        match asked.map_err(io_step("ask it"))? {
+            Response::Pruned { removed } => Ok(removed),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+const GREET: &str = "be greeted by it";
+
+fn greet(stream: UnixStream) -> Result<Link, ConnectError> {
+    let ours = Namespaces::ours().map_err(io_step("read this process's namespaces for it"))?;
+    peer::check_guarded(&stream, ours).map_err(|refused| match refused {
+        PeerRefused::Unseen => ConnectError::NotRunning,
+        refused => ConnectError::Foreign(refused),
+    })?;
+    let mut lines = Lines::new(stream);
+    lines.send(&Hello::ours()).map_err(io_step(GREET))?;
+    let welcome: Option<Welcome> = lines.next(Some(READ_TIME_MAX)).map_err(io_step(GREET))?;
+    let closed = || io_step(GREET)(io::ErrorKind::UnexpectedEof.into());
+    let welcome = welcome.ok_or_else(closed)?;
+    if welcome.supervisor_protocol != PROTOCOL_VERSION {
+        return Err(ConnectError::Version {
+            theirs: welcome.supervisor_protocol,
+            program: welcome.version.escape_debug().to_string(),
+        });
+    }
+    match welcome.refused {
+        Some(reason) => Err(ConnectError::Refused {
+            reason: reason.escape_debug().to_string(),
+        }),
+        None => Ok(Link {
+            lines,
+            store: welcome.store,
+        }),
+    }
+}
+
+fn unexpected(response: Response) -> ConnectError {
+    let reason = match response {
+        Response::Unavailable { reason } | Response::Exhausted { reason } => reason,
+        Response::Done {} | Response::Status(_) | Response::Pruned { .. } => {
+            "it answered another question".to_owned()
+        }
+    };
+    ConnectError::Refused { reason }
+}
+
+/// Keeps leases at the supervisor, for as long as it lives.
+#[derive(Debug)]
+pub struct Keeper(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    state: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    link: Option<Link>,
+    leases: BTreeSet<String>,
+    /// The keeper is gone: nobody connects again.
+    is_closed: bool,
+}
+
+impl Keeper {
+    /// Connects to the supervisor, starts it where none runs, and lets it look at `engine` for
+    /// what is left of dead runs.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub fn open(client: Client, engine: PathBuf) -> Result<Self, ConnectError> {
+        let link = client.connect_or_start()?;
+        let watched = watched(&link)?;
+        let shared = Arc::new(Shared {
+            client,
+            state: Mutex::new(Kept {
+                link: Some(link),
+                leases: BTreeSet::new(),
+                is_closed: false,
+            }),
+        });
+        let weak = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .spawn(move || follow(&weak, watched))
+            .map_err(io_step("follow it"))?;
+        let keeper = Self(shared);
+        let asked = keeper.0.ask(&Request::Sweep { socket: engine });
+        match asked.map_err(|reason| ConnectError::Refused { reason })? {
+            Response::Done {} => Ok(keeper),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn take_at(&self, terms: &LeaseTerms) -> Result<Lease, LeaseRefused> {
+        let unavailable = |reason| LeaseRefused::Unavailable { reason };
+        let mut kept = self.0.kept();
+        let store = self.0.link(&mut kept).map_err(unavailable)?.store.clone();
+        let digits = random_digits(LEASE_DIGITS - STORE_DIGITS)
+            .map_err(|error| unavailable(error.to_string()))?;
+        let id = LeaseId::parse(&format!("{store}{digits}"))
+            .ok_or_else(|| unavailable("the supervisor's name is no name".to_owned()))?;
+        let request = Request::Take {
+            lease: id.to_string(),
+            terms: wire_terms(terms),
+        };
+        match self.0.ask_on(&mut kept, &request).map_err(unavailable)? {
+            Response::Done {} => {
+                kept.leases.insert(id.to_string());
+                Ok(Lease::recorded(id))
+            }
+            Response::Exhausted { reason } => Err(LeaseRefused::Exhausted { reason }),
+            other => Err(unavailable(unexpected(other).to_string())),
+        }
+    }
+}
+
+impl LeaseKeeper for Keeper {
+    fn take(&mut self, terms: &LeaseTerms) -> Result<Lease, LeaseRefused> {
+        self.take_at(terms)
+    }
+
+    fn release(&mut self, lease: Lease) -> Result<(), LeaseFailed> {
+        let id = lease.id().to_string();
+        let mut kept = self.0.kept();
+        let asked = self
+            .0
+            .ask_on(&mut kept, &Request::Release { lease: id.clone() });
+        kept.leases.remove(&id);
+        match asked {
+            Ok(Response::Done {}) => Ok(()),
+            Ok(other) => Err(LeaseFailed {
+                reason: unexpected(other).to_string(),
+            }),
+            Err(reason) => Err(LeaseFailed { reason }),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Ends the thread that follows; leases that are still held end with the connection.
+        let mut kept = self.0.kept();
+        kept.is_closed = true;
+        if let Some(link) = kept.link.take() {
+            let _ = link.lines.stream().shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, request: &Request) -> Result<Response, String> {
+        self.ask_on(&mut self.kept(), request)
+    }
+
+    /// Asks; once more where the supervisor has gone meanwhile. Every request may be repeated.
+    fn ask_on(&self, kept: &mut Kept, request: &Request) -> Result<Response, String> {
+        let first = self.link(kept)?.ask(request, ANSWER_TIME_MAX);
+        let asked = match first {
+            Ok(response) => return Ok(response),
+            Err(_) => {
+                kept.link = None;
+                self.link(kept)?.ask(request, ANSWER_TIME_MAX)
+            }
+        };
+        asked.map_err(|error| {
+            kept.link = None;
+            format!("the supervisor does not answer: {error}")
+        })
+    }
+
+    /// The link; a new one, to which all leases are attached, where the old one is gone.
+    fn link<'a>(&self, kept: &'a mut Kept) -> Result<&'a mut Link, String> {
+        let link = match kept.link.take() {
+            Some(link) => link,
+            None => {
+                let fail = |error: &dyn std::error::Error| match error.source() {
+                    Some(source) => format!("{error}: {source}"),
+                    None => error.to_string(),
+                };
+                let mut link = self
+                    .client
+                    .connect_or_start()
+                    .map_err(|error| fail(&error))?;
+                let leases = kept.leases.iter().cloned().collect();
+                link.ask(&Request::Attach { leases }, ANSWER_TIME_MAX)
+                    .map_err(|error| format!("the supervisor does not answer: {error}"))?;
+                link
+            }
+        };
+        Ok(kept.link.insert(link))
+    }
+}
+
+fn wire_terms(terms: &LeaseTerms) -> Terms {
+    let lifetime = terms
+        .lifetime
+        .saturating_add(LIFETIME_GRACE)
+        .min(LIFETIME_MAX);
+    Terms {
+        tier: terms.tier,
+        socket: terms.socket.clone(),
+        staging: terms.staging.clone(),
+        memory_mib: terms.memory_mib,
+        cpu_milli: terms.cpu_milli,
+        lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn watched(link: &Link) -> Result<OwnedFd, ConnectError> {
+    let stream = link.lines.stream().as_fd().try_clone_to_owned();
+    stream.map_err(io_step("follow it"))
+}
+
+/// Waits for the end of the supervisor, and gets another one at once: the leases of this process
+/// are then guarded again. Ends with the keeper, or where there is no other supervisor.
+fn follow(shared: &Weak<Shared>, mut watched: OwnedFd) {
+    loop {
+        let mut polled = [PollFd::new(&watched, PollFlags::RDHUP)];
+        match poll(&mut polled, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let mut kept = shared.kept();
+        if kept.is_closed {
+            return;
+        }
+        if kept.link.as_ref().is_some_and(is_hung_up) {
+            kept.link = None;
+        }
+        let Ok(link) = shared.link(&mut kept) else {
+            return;
+        };
+        match self::watched(link) {
+            Ok(next) => watched = next,
+            Err(_) => return,
+        }
+    }
+}
+
+fn is_hung_up(link: &Link) -> bool {
+    let mut polled = [PollFd::new(link.lines.stream(), PollFlags::RDHUP)];
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    !matches!(poll(&mut polled, Some(&now)), Ok(0))
+}

@@ -1,0 +1,106 @@
+//! What a dead owner left: its container, its processes, its private files.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::process::geteuid;
+use sandbox::engine::{ContainerFilter, ContainerSummary, Engine};
+use sandbox::lease::{LEASE_LABEL, LeaseId, OWNER_LABEL};
+use worker::TierKind;
+
+use crate::leases::LeaseRecord;
+use crate::processes;
+
+/// What one attempt found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The container was there, and is gone.
+    Removed,
+    /// The engine answered, and knows no such container.
+    Nothing,
+}
+
+/// Ends and removes the container of a lease. Only one that carries the lease's label and our
+/// uid's is touched.
+pub(crate) fn remove_container(record: &LeaseRecord) -> Result<Found, String> {
+    let engine = Engine::at(&record.socket);
+    let filter = ours().with_label_value(LEASE_LABEL, &record.lease);
+    let containers = engine.list(&filter).map_err(|error| error.to_string())?;
+    for container in &containers {
+        remove(&engine, container, &record.lease)?;
+        if record.tier == TierKind::Gvisor {
+            processes::end_all_of(&container.id)?;
+        }
+    }
+    match containers.is_empty() {
+        true => Ok(Found::Nothing),
+        false => Ok(Found::Removed),
+    }
+}
+
+/// Removes containers of our uid and of this state folder (its leases begin with `store`) that no
+/// lease claims: the engine made them after their lease had ended. Says which.
+pub(crate) fn remove_unclaimed(
+    socket: &Path,
+    store: &str,
+    is_claimed: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, String> {
+    let engine = Engine::at(socket);
+    let containers = engine.list(&ours().with_label(LEASE_LABEL));
+    let containers = containers.map_err(|error| error.to_string())?;
+    let mut removed = Vec::new();
+    for container in containers {
+        let Some(lease) = container.labels.get(LEASE_LABEL).map(String::as_str) else {
+            continue;
+        };
+        let is_of_store = LeaseId::parse(lease).is_some() && lease.starts_with(store);
+        if is_of_store && !is_claimed(lease) {
+            remove(&engine, &container, lease)?;
+            removed.push(format!(
+                "container {} of lease {lease}",
+                short(&container.id)
+            ));
+        }
+    }
+    Ok(removed)
+}
+
+fn remove(engine: &Engine, container: &ContainerSummary, lease: &str) -> Result<(), String> {
+    // The filter was the engine's work; whether this is ours is not left to it.
+    let uid = geteuid().as_raw().to_string();
+    let label = |name| container.labels.get(name).map(String::as_str);
+    if label(OWNER_LABEL) != Some(uid.as_str()) || label(LEASE_LABEL) != Some(lease) {
+        return Err(format!(
+            "the engine listed container {}, which is not of this lease",
+            short(&container.id)
+        ));
+    }
+    let removal = engine.remove(&container.id);
+    removal.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Containers of our uid.
+pub(crate) fn ours() -> ContainerFilter {
+    let uid = geteuid().as_raw().to_string();
+    ContainerFilter::default().with_label_value(OWNER_LABEL, &uid)
+}
+
+/// A container's id as people know it.
+pub(crate) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+/// Removes the private files of a lease's worker.
+pub(crate) fn remove_files(record: &LeaseRecord) -> Result<(), String> {
+    // A lease's id is digits: the folder is below the staging folder, and nowhere else.
+    let folder = record.staging.join(&record.lease);
+    match fs::remove_dir_all(&folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!(
+            "the worker's private files in `{}` cannot be removed: {error}",
+            folder.display()
+        )),
+    }
+}

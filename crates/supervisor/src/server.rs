@@ -1,0 +1,333 @@
+//! The supervisor itself: a listener, a thread for each connection and for each removal, and one
+//! loop that waits for whatever is next.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::book::{Book, said};
+use crate::clock;
+use crate::folder::{FolderFault, PrivateFolder, Running, io_fault};
+use crate::leases::LeaseFile;
+use crate::limits::{
+    CONNECTIONS_MAX, ENGINES_MAX, IDLE_TIME_MAX, LOG_BYTES_MAX, RETRY_PAUSE, UNSEEN_TIME_MAX,
+};
+use crate::peer::Namespaces;
+use crate::wire::CapacityLimits;
+use crate::{conversation, tending};
+
+pub(crate) const SOCKET: &str = "supervisor";
+pub(crate) const ENGINES: &str = "engines";
+const ENGINES_BYTES_MAX: u64 = 128 << 10;
+const LOG: &str = "log";
+
+/// How a supervisor is to be.
+pub struct Terms {
+    /// Its private folder, in the user's state.
+    pub state: PathBuf,
+    /// The folder of sockets.
+    pub sockets: PathBuf,
+    /// What all leases may have together, as the user's configuration says it now.
+    pub capacity: Box<dyn Fn() -> Result<CapacityLimits, String> + Send + Sync>,
+    /// Of the program.
+    pub version: String,
+    /// It does not end when nothing is left to do.
+    pub persistent: bool,
+    /// It runs in a unit of its own.
+    pub independent: bool,
+    /// How long it stays without leases and clients.
+    pub idle: Duration,
+    /// How long a container is looked for that nobody has seen.
+    pub unseen: Duration,
+}
+
+impl std::fmt::Debug for Terms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terms")
+            .field("state", &self.state)
+            .field("sockets", &self.sockets)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Terms {
+    /// One that ends when there is nothing to do.
+    #[must_use]
+    pub fn new(
+        state: PathBuf,
+        sockets: PathBuf,
+        capacity: Box<dyn Fn() -> Result<CapacityLimits, String> + Send + Sync>,
+    ) -> Self {
+        Self {
+            state,
+            sockets,
+            capacity,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            persistent: false,
+            independent: false,
+            idle: IDLE_TIME_MAX,
+            unseen: UNSEEN_TIME_MAX,
+        }
+    }
+}
+
+/// What all threads of a supervisor share.
+pub(crate) struct House {
+    pub(crate) terms: Terms,
+    pub(crate) store: String,
+    pub(crate) ours: Namespaces,
+    book: Mutex<Book>,
+    /// Told when a lease has ended.
+    pub(crate) ended: Condvar,
+    engines: Mutex<Vec<PathBuf>>,
+    folder: PrivateFolder,
+    log: Mutex<Option<std::fs::File>>,
+    wake: OwnedFd,
+    connections: AtomicUsize,
+    next_connection: AtomicU64,
+}
+
+impl House {
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop looks at everything again.
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn engines(&self) -> Vec<PathBuf> {
+        let engines = self.engines.lock();
+        engines.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers an engine, so that the next supervisor looks there too.
+    pub(crate) fn remember(&self, socket: &Path) -> Result<(), String> {
+        let engines = self.engines.lock();
+        let mut engines = engines.unwrap_or_else(PoisonError::into_inner);
+        if engines.iter().any(|it| it == socket) {
+            return Ok(());
+        }
+        let mut more = engines.clone();
+        more.push(socket.to_owned());
+        if more.len() > ENGINES_MAX {
+            more.remove(0);
+        }
+        let text = serde_json::to_vec(&more).map_err(|error| error.to_string())?;
+        self.folder
+            .replace(ENGINES, &text)
+            .map_err(|fault| said(&fault))?;
+        *engines = more;
+        Ok(())
+    }
+
+    /// A line for whoever looks into the log.
+    pub(crate) fn say(&self, text: &str) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = log.as_mut() {
+            let _ = writeln!(log, "{} {text}", clock::unix_seconds());
+        }
+    }
+}
+
+/// The engines that are remembered in a supervisor's folder.
+pub(crate) fn remembered(folder: &PrivateFolder) -> Result<Vec<PathBuf>, FolderFault> {
+    match folder.read(ENGINES, ENGINES_BYTES_MAX)? {
+        Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| folder.damaged(ENGINES)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Runs a supervisor until there is nothing left to do. `ready` is called once it listens.
+///
+/// # Errors
+/// [`FolderFault`]: it could not begin; [`FolderFault::Taken`] where another one runs.
+pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
+    let folder = PrivateFolder::open_or_make(&terms.state)?;
+    let lock = folder.lock()?;
+    let sockets = PrivateFolder::open_or_make(&terms.sockets)?;
+    let listener = listen(&sockets)?;
+    let store = folder.store()?;
+    let (file, found) = LeaseFile::open(PrivateFolder::open(&terms.state)?)?;
+    let fail = |step| io_fault(step, &terms.state);
+    let house = Arc::new(House {
+        book: Mutex::new(Book::new(file, found)),
+        engines: Mutex::new(remembered(&folder)?),
+        ours: Namespaces::ours().map_err(fail("read the namespaces for"))?,
+        wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(io_fault("make an event for", &folder.path("")))?,
+        log: Mutex::new(open_log(&folder).ok()),
+        store,
+        folder,
+        ended: Condvar::new(),
+        connections: AtomicUsize::new(0),
+        next_connection: AtomicU64::new(1),
+        terms,
+    });
+    let running = Running {
+        pid: std::process::id(),
+        sockets: house.terms.sockets.clone(),
+    };
+    lock.say(&running)
+        .map_err(io_fault("write", &house.folder.path("lock")))?;
+    house.say("started");
+    for engine in house.engines() {
+        tending::sweep_in_background(&house, engine);
+    }
+    ready();
+    attend(&house, &listener);
+    // The name goes while the lock is ours: whoever connects later starts another one.
+    let _ = rustix::fs::unlinkat(sockets.fd(), SOCKET, AtFlags::empty());
+    house.say("ended: nothing is left to do");
+    drop(lock);
+    Ok(())
+}
+
+/// Listens under a hidden name first, so that whoever sees the socket can connect to it. With the
+/// lock held, a socket of that name is a dead one's.
+fn listen(sockets: &PrivateFolder) -> Result<UnixListener, FolderFault> {
+    let hidden = format!(".{SOCKET}");
+    let path = sockets.path(SOCKET);
+    for stale in [hidden.as_str(), SOCKET] {
+        let _ = rustix::fs::unlinkat(sockets.fd(), stale, AtFlags::empty());
+    }
+    // Through the held folder: its own path may be longer than a socket's address.
+    let at = format!("/proc/self/fd/{}/{hidden}", sockets.fd().as_raw_fd());
+    let listener = UnixListener::bind(at).map_err(io_fault("listen at", &path))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(io_fault("listen at", &path))?;
+    rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), SOCKET)
+        .map_err(io_fault("name", &path))?;
+    Ok(listener)
+}
+
+fn open_log(folder: &PrivateFolder) -> Result<std::fs::File, FolderFault> {
+    let log = folder.file(LOG, OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND)?;
+    if log.metadata().is_ok_and(|it| it.len() > LOG_BYTES_MAX) {
+        log.set_len(0).map_err(io_fault("cut", &folder.path(LOG)))?;
+    }
+    Ok(log)
+}
+
+/// The loop. Returns when nothing has been there for the idle time.
+fn attend(house: &Arc<House>, listener: &UnixListener) {
+    let mut idle_since = Some(Instant::now());
+    loop {
+        let unattended = {
+            let mut book = house.book();
+            book.expire(clock::boot_ms());
+            book.unattended()
+        };
+        for record in unattended {
+            tending::remove_in_background(house, record);
+        }
+        let (watched, until_end) = {
+            let book = house.book();
+            let next = book.next_end_ms();
+            let now = clock::boot_ms();
+            let until_end = next.map(|end| Duration::from_millis(end.saturating_sub(now) + 1));
+            (book.watched(), until_end)
+        };
+        let is_busy = {
+            let connected = house.connections.load(Ordering::Acquire) > 0;
+            connected || !house.book().is_empty() || house.terms.persistent
+        };
+        idle_since = match is_busy {
+            true => None,
+            false => idle_since.or_else(|| Some(Instant::now())),
+        };
+        let until_idle = idle_since.map(|since| house.terms.idle.saturating_sub(since.elapsed()));
+        if until_idle == Some(Duration::ZERO) {
+            return;
+        }
+        let wait = [until_end, until_idle].into_iter().flatten().min();
+        if !wait_for(house, listener, &watched, wait) {
+            std::thread::sleep(RETRY_PAUSE);
+        }
+        accept_all(house, listener);
+    }
+}
+
+/// Waits for a client, a wake, the end of a watched process, or the time. False where that failed.
+fn wait_for(
+    house: &House,
+    listener: &UnixListener,
+    watched: &[u32],
+    wait: Option<Duration>,
+) -> bool {
+    let open = |pid: &u32| {
+        let pid = Pid::from_raw(i32::try_from(*pid).ok()?)?;
+        pidfd_open(pid, PidfdFlags::empty()).ok()
+    };
+    let processes: Vec<OwnedFd> = watched.iter().filter_map(open).collect();
+    if processes.len() < watched.len() {
+        // One has just ended: the loop sees it at once.
+        return true;
+    }
+    let mut polled = vec![
+        PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+        PollFd::new(&house.wake, PollFlags::IN),
+    ];
+    polled.extend(processes.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+    let timeout = wait.map(|wait| Timespec {
+        tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    });
+    let polled = poll(&mut polled, timeout.as_ref());
+    let mut counted = [0; 8];
+    let _ = rustix::io::read(&house.wake, &mut counted);
+    matches!(polled, Ok(_) | Err(rustix::io::Errno::INTR))
+}
+
+fn accept_all(house: &Arc<House>, listener: &UnixListener) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => begin(house, stream),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return house.say(&format!("a client was not accepted: {error}")),
+        }
+    }
+}
+
+/// Counts its connection while it lives.
+struct Place(Arc<House>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+        self.0.wake();
+    }
+}
+
+fn begin(house: &Arc<House>, stream: UnixStream) {
+    let before = house.connections.fetch_add(1, Ordering::AcqRel);
+    let place = Place(Arc::clone(house));
+    if before >= CONNECTIONS_MAX {
+        return house.say("a client was refused: there are too many");
+    }
+    let id = house.next_connection.fetch_add(1, Ordering::Relaxed);
+    let begun = std::thread::Builder::new().spawn(move || {
+        if let Err(error) = stream
+            .set_nonblocking(false)
+            .and_then(|()| conversation::hold(&place.0, stream, id))
+        {
+            place.0.say(&format!("a client was left: {error}"));
+        }
+        if place.0.book().abandon(id) {
+            place.0.say("an owner is gone, and left leases");
+        }
+    });
+    if let Err(error) = begun {
+        house.say(&format!("a client was refused: {error}"));
+    }
+}

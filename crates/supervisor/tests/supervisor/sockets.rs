@@ -1,0 +1,200 @@
+//! Who may talk to a supervisor, and what becomes of those who talk nonsense.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use sandbox::lease::LeaseKeeper as _;
+use supervisor::limits::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
+use supervisor::{ConnectError, Keeper};
+
+use crate::fixture::{SOON, World};
+
+fn connect(world: &World) -> UnixStream {
+    let stream = UnixStream::connect(world.path("run/supervisor")).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn line(stream: &UnixStream) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn garbage_on_the_socket_ends_its_connection_and_nothing_else() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut keeper = world.keeper();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    let long = vec![b'x'; MESSAGE_BYTES_MAX + 1];
+    let hello = b"{\"supervisor_protocol\":1}\n".to_vec();
+    let after = |more: &[u8]| [hello.as_slice(), more].concat();
+    for garbage in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        b"\0\xff\xfe\n".to_vec(),
+        b"{}\n".to_vec(),
+        b"\n".to_vec(),
+        long.clone(),
+        after(b"{\"ask\":\"take\"}\n"),
+        after(b"{\"ask\":\"status\",\"environment\":{}}\n"),
+        after(b"[1]\n"),
+        after(&long),
+    ] {
+        let mut stream = connect(&world);
+        // The other side may close in the middle of it.
+        let _ = stream.write_all(&garbage);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(world.status().leases.len(), 1);
+    keeper.release(lease).unwrap();
+    world.until_nothing_is_left();
+}
+
+#[test]
+fn half_a_message_costs_its_connection_its_leases_and_no_one_elses() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut stream = connect(&world);
+    stream
+        .write_all(b"{\"supervisor_protocol\":1}\n{\"ask\":\"sta")
+        .unwrap();
+    assert!(line(&stream).contains("supervisor_protocol"));
+    drop(stream);
+    world.until_nothing_is_left();
+}
+
+#[test]
+fn a_client_of_another_version_is_told_so_and_refused() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut stream = connect(&world);
+    stream
+        .write_all(b"{\"supervisor_protocol\":2,\"more\":1}\n")
+        .unwrap();
+    let said = line(&stream);
+    assert!(said.contains("speaks version 1 and not 2"), "{said}");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+}
+
+/// A folder in which this process pretends to be a supervisor that says `welcome`.
+fn pretend(world: &World, welcome: &'static str) -> std::thread::JoinHandle<()> {
+    // A real one makes the folders; this one takes its place.
+    world.serve().ends().unwrap();
+    let lock = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(world.path("state/lock"));
+    let listener = UnixListener::bind(world.path("run/supervisor")).unwrap();
+    std::thread::spawn(move || {
+        let lock = lock.unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut hello = String::new();
+        BufReader::new(&stream).read_line(&mut hello).unwrap();
+        stream.write_all(welcome.as_bytes()).unwrap();
+    })
+}
+
+#[test]
+fn a_supervisor_of_another_version_is_refused_with_both_versions() {
+    let world = World::new();
+    let welcome = "{\"supervisor_protocol\":9,\"version\":\"7.0\",\"pid\":1,\"store\":\"\"}\n";
+    let pretended = pretend(&world, welcome);
+    world.until("it pretends", |world| {
+        !matches!(world.client().status(), Err(ConnectError::NotRunning))
+    });
+    pretended.join().unwrap();
+    let pretended = {
+        let _ = std::fs::remove_file(world.path("run/supervisor"));
+        pretend(&world, welcome)
+    };
+    let error = loop {
+        match world.client().status() {
+            Err(ConnectError::NotRunning) => std::thread::sleep(Duration::from_millis(10)),
+            other => break other.unwrap_err(),
+        }
+    };
+    assert!(
+        matches!(error, ConnectError::Version { theirs: 9, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("symbi 7.0"), "{error}");
+    pretended.join().unwrap();
+}
+
+#[test]
+fn without_a_supervisor_a_look_starts_none_and_a_keeper_says_what_failed() {
+    let world = World::new();
+    assert!(matches!(
+        world.client().status(),
+        Err(ConnectError::NotRunning)
+    ));
+    assert!(!world.path("state").exists());
+    let engine = world.proxy.socket().to_owned();
+    let error = Keeper::open(world.client(), engine).unwrap_err();
+    assert!(matches!(error, ConnectError::Start(_)), "{error}");
+}
+
+#[test]
+fn a_stale_socket_and_a_stale_lock_are_no_obstacle() {
+    let world = World::new();
+    world.serve().ends().unwrap();
+    drop(UnixListener::bind(world.path("run/supervisor")).unwrap());
+    assert!(world.path("run/supervisor").exists());
+    let text = std::fs::read_to_string(world.path("state/lock")).unwrap();
+    assert!(text.contains("\"pid\""), "{text}");
+    assert!(matches!(
+        world.client().status(),
+        Err(ConnectError::NotRunning)
+    ));
+    let _running = world.serve();
+    assert!(world.status().leases.is_empty());
+}
+
+#[test]
+fn connections_past_the_bound_are_closed_and_places_come_back() {
+    let world = World::new();
+    let _running = world.serve();
+    let held: Vec<UnixStream> = (0..CONNECTIONS_MAX).map(|_| connect(&world)).collect();
+    let mut past = connect(&world);
+    let _ = past.write_all(b"{\"supervisor_protocol\":1}\n");
+    let mut said = Vec::new();
+    let _ = past.read_to_end(&mut said);
+    assert!(said.is_empty());
+    drop(held);
+    world.until("a place is free", |world| world.client().status().is_ok());
+}
+
+#[test]
+fn a_lease_of_another_process_or_supervisor_cannot_be_taken_or_released() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut stream = connect(&world);
+    let terms = format!(
+        "{{\"tier\":\"docker\",\"socket\":\"{0}\",\"staging\":\"{0}\",\"memory_mib\":1,\
+         \"cpu_milli\":1,\"lifetime_ms\":1}}",
+        world.path("staging").display()
+    );
+    let foreign = "f".repeat(32);
+    let take = format!("{{\"ask\":\"take\",\"lease\":\"{foreign}\",\"terms\":{terms}}}\n");
+    stream.write_all(b"{\"supervisor_protocol\":1}\n").unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap());
+    let mut said = String::new();
+    lines.read_line(&mut said).unwrap();
+    for lease in [
+        take.as_str(),
+        &take.replace(&foreign, "../../x"),
+        &take.replace(&foreign, ""),
+    ] {
+        stream.write_all(lease.as_bytes()).unwrap();
+        said.clear();
+        lines.read_line(&mut said).unwrap();
+        assert!(said.contains("unavailable"), "{said}");
+    }
+    assert!(world.status().leases.is_empty());
+}

@@ -1,0 +1,72 @@
+//! `symbi supervisor`: the process that removes what dead owners leave.
+
+use std::io::Write as _;
+
+use project::UserDirs;
+use supervisor::{FolderFault, Terms};
+
+use crate::args::{Common, SupervisorArgs};
+use crate::dirs::user_dirs;
+use crate::exit::{Exit, Failure, chain};
+use crate::output::Output;
+use crate::supervising;
+
+/// Runs a supervisor, or starts one and ends.
+pub(crate) fn run(args: &SupervisorArgs, common: &Common) -> Result<Exit, Failure> {
+    let dirs = match args.folders.as_slice() {
+        [config, state, runtime] => UserDirs {
+            config: config.clone(),
+            state: state.clone(),
+            runtime: runtime.clone(),
+        },
+        _ => user_dirs()?,
+    };
+    let outcome = match args.detach {
+        true => detach(&dirs),
+        false => serve(args, dirs, common),
+    };
+    if let Err(failure) = &outcome
+        && (args.detach || args.ready)
+    {
+        // Standard output is all that the caller listens to.
+        let _ = writeln!(std::io::stdout(), "{}", failure.message);
+    }
+    outcome
+}
+
+fn detach(dirs: &UserDirs) -> Result<Exit, Failure> {
+    let client = supervising::client(dirs)?;
+    let mut arguments = supervising::arguments(dirs);
+    arguments.push("--ready".into());
+    supervisor::detach(&client.launch.program, &arguments)
+        .map_err(|error| Failure::of(Exit::Isolation, &error))?;
+    Ok(Exit::Done)
+}
+
+fn serve(args: &SupervisorArgs, dirs: UserDirs, common: &Common) -> Result<Exit, Failure> {
+    supervisor::harden();
+    let (state, sockets) = (dirs.supervisor(), dirs.runtime.clone());
+    let about = format!("supervising: {}", state.display());
+    let capacity = move || supervising::capacity(&dirs);
+    let mut terms = Terms::new(state, sockets, Box::new(capacity));
+    terms.persistent = args.persistent;
+    terms.independent = args.unit;
+    let output = Output::new(common.json);
+    let ready = || match args.ready {
+        true => {
+            // Without it the caller waits in vain, and says so.
+            let _ = supervisor::say_ready();
+        }
+        false => output.note(&about),
+    };
+    match supervisor::serve(terms, ready) {
+        Ok(()) => Ok(Exit::Done),
+        Err(FolderFault::Taken) if args.ready => {
+            let _ = supervisor::say_ready();
+            Ok(Exit::Done)
+        }
+        Err(fault @ FolderFault::Taken) => Err(Failure::new(Exit::Refused, chain(&fault))
+            .help("symbi sandbox status says which process that is")),
+        Err(fault) => Err(Failure::of(Exit::Storage, &fault)),
+    }
+}
