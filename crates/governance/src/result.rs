@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use model::Redacted;
 use serde_json::Value;
 
 /// Reads a whole standard output, or what a parser made of it, as the tool's contract promises.
@@ -36,6 +37,9 @@ pub struct ResultTerms {
     pub reader: Option<Arc<dyn ResultReader>>,
     /// Only shortens what is shown; the journal has the digest of the whole.
     pub shown_bytes_max: Option<u64>,
+    /// Values that no output may repeat to whoever reads it. A kept output must not hold one at
+    /// all.
+    pub secrets: Vec<Redacted<String>>,
     /// The whole standard output is kept beside the journal.
     pub keeps_output: bool,
 }

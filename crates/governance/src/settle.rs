@@ -8,7 +8,7 @@ use journal::{
     CallJournal, CallSettled, JournalError, OutcomeFact, ParserFact, RunEnded, StreamFact,
     shortened,
 };
-use model::{CallId, Digest, OutputFormat};
+use model::{CallId, Digest, OutputFormat, Redacted};
 use serde_json::Value;
 use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone, confirm_removal};
 
@@ -214,7 +214,20 @@ impl SettledCall {
         if !self.identity.result.keeps_output {
             return;
         }
-        match self.journal.keep_output(&self.output.stdout) {
+        let result = &self.identity.result;
+        let stdout = &self.output.stdout;
+        let repeats = |secret: &Redacted<String>| {
+            let secret = secret.expose().as_bytes();
+            stdout
+                .windows(secret.len().max(1))
+                .any(|part| part == secret)
+        };
+        if result.secrets.iter().any(repeats) {
+            let note = "not kept: it repeats a sensitive value".to_owned();
+            self.identity.notes.insert("evidence".to_owned(), note);
+            return;
+        }
+        match self.journal.keep_output(stdout) {
             Ok(sha256) => self.evidence_sha256 = Some(sha256),
             Err(error) if self.outcome == Outcome::Succeeded => {
                 let cause = std::error::Error::source(&error);
@@ -371,6 +384,7 @@ impl SettledCall {
             created_files: self.created_files,
             value: self.value,
             shown_bytes_max: self.identity.result.shown_bytes_max,
+            secrets: self.identity.result.secrets,
             notes: self.identity.notes,
             argv: self.identity.argv,
             unavailable: self.unavailable,
@@ -425,6 +439,8 @@ pub struct RecordedOutcome {
     pub value: Option<Value>,
     /// Where the contract shortens what is shown.
     pub shown_bytes_max: Option<u64>,
+    /// What must not be shown of it.
+    pub secrets: Vec<Redacted<String>>,
     pub created_files: Vec<CreatedFile>,
     pub argv: Vec<String>,
     /// Remarks of the preparation: values that were clamped.

@@ -166,11 +166,15 @@ fn context(
     let invocation = match (request.descriptor, subject.kind) {
         (Descriptor::Command(command), SubjectKind::Command) => vec![
             ("arguments", arguments(command)?),
-            ("resolved", resolved(&command.boundary, &command.program)?),
+            ("sensitive", sensitive(command)),
+            ("resolved", command_resolved(command)?),
         ],
         (Descriptor::Launch(it), SubjectKind::Launch) => vec![
             ("launch", launch(it)?),
-            ("resolved", resolved(&it.boundary, &it.program)?),
+            (
+                "resolved",
+                record([("command_boundary", boundary(&it.boundary, &it.program)?)])?,
+            ),
         ],
         (Descriptor::Custom { custom_kind, value }, SubjectKind::Custom) => vec![(
             "custom",
@@ -313,17 +317,42 @@ fn launch(launch: &LaunchDescriptor) -> Result<Value, RequestError> {
     record(fields)
 }
 
-fn resolved(boundary: &CommandBoundary, program: &ProgramIdentity) -> Result<Value, RequestError> {
+/// The names of the sensitive arguments that the call has; their values are nobody's to see.
+fn sensitive(command: &CommandDescriptor) -> Value {
+    let names = command.sealed.arguments.keys();
+    Value::new_set(names.map(|name| text(name.as_str())))
+}
+
+fn command_resolved(command: &CommandDescriptor) -> Result<Value, RequestError> {
+    let mut fields = vec![(
+        "command_boundary",
+        boundary(&command.boundary, &command.program)?,
+    )];
+    if let Some(parser) = &command.parser {
+        let parser = [
+            ("program", program(&parser.program)?),
+            ("limits", limits(&parser.boundary.limits)?),
+        ];
+        fields.push(("parser", record(parser)?));
+    }
+    record(fields)
+}
+
+fn program(program: &ProgramIdentity) -> Result<Value, RequestError> {
     let mut bound = vec![("path", text(program.path()))];
     match program {
         ProgramIdentity::Content(file) => bound.push(("sha256", digest(&file.sha256))),
         // The image's id stands for it.
         ProgramIdentity::Image { .. } => {}
     }
+    record(bound)
+}
+
+fn boundary(boundary: &CommandBoundary, runs: &ProgramIdentity) -> Result<Value, RequestError> {
     let mut fields = vec![
         ("tier", text(boundary.tier.as_str())),
         ("network", text(boundary.network.as_str())),
-        ("program", record(bound)?),
+        ("program", program(runs)?),
         ("working_dir", text(&boundary.working_dir)),
         ("limits", limits(&boundary.limits)?),
         ("filesystem", filesystem(&boundary.filesystem)?),
@@ -332,7 +361,7 @@ fn resolved(boundary: &CommandBoundary, program: &ProgramIdentity) -> Result<Val
         WorkerRoot::Image { id } => fields.push(("image", text(id))),
         WorkerRoot::System { .. } | WorkerRoot::Directory { .. } => {}
     }
-    record([("command_boundary", record(fields)?)])
+    record(fields)
 }
 
 fn limits(limits: &Limits) -> Result<Value, RequestError> {

@@ -12,7 +12,6 @@ use crate::shape::{LaunchShape, ToolKind, ToolShape};
 
 /// The types that every action's context is made of.
 const TYPES: &str = "\
-entity Tool = { name: String, version: String, contract_sha256: String, risk_tier: String };
 type Limit = { value: Long, enforcement: String };
 type Limits = { memory_mib: Limit, cpu_milli: Limit, pids: Limit, file_bytes: Limit, \
 scratch_bytes: Limit, stream_bytes: Limit, time_ms: Limit, landlock: String };
@@ -27,7 +26,30 @@ lifetime_ms: Long, \
 provider?: String, model?: String, base_url?: String, max_requests?: Long, \
 max_output_tokens?: Long, max_total_output_tokens?: Long };
 type Custom = { kind: String, sha256: String };
+type Parser = { program: Program, limits: Limits };
 ";
+
+/// What a policy reads of any resource.
+const RESOURCE: &str =
+    "{ name: String, version: String, contract_sha256: String, risk_tier: String }";
+
+/// The schema's own names. Cedar lets no other namespace use one of them again.
+const OWN_NAMES: [&str; 11] = [
+    "Agent",
+    "Custom",
+    "InputFile",
+    "Launch",
+    "Limit",
+    "Limits",
+    "OutputFile",
+    "ParentIdentity",
+    "Parser",
+    "Program",
+    "Trusted",
+];
+
+/// The type of a resource whose manifest names none.
+const TOOL: &str = "Tool";
 
 /// What one descriptor is called in a request.
 #[derive(Debug, Clone)]
@@ -65,6 +87,8 @@ type ActionName = (String, String);
 struct ActionShape<'a> {
     kind: SubjectKind,
     tools: Vec<&'a ToolShape>,
+    /// Types of what it applies to.
+    resources: BTreeSet<String>,
 }
 
 /// Writes the schema.
@@ -148,16 +172,26 @@ fn add_tool<'a>(
         None => default_action(name),
         Some(pair) => checked_action(pair).map_err(|error| fault(name, error))?,
     };
-    let subject = subject(name, kind, &action, tool.needs_approval)?;
+    let resource = match &tool.resource {
+        None => TOOL.to_owned(),
+        Some(kind) => checked_resource(kind).map_err(|error| fault(name, error))?,
+    };
+    let subject = subject(name, kind, &action, &resource)?;
+    let subject = Subject {
+        needs_approval: tool.needs_approval,
+        ..subject
+    };
     let entry = actions.entry(action).or_insert_with(|| ActionShape {
         kind,
         tools: Vec::new(),
+        resources: BTreeSet::new(),
     });
     if entry.kind != kind {
         let message = format!("{} is shared by tools of different kinds", subject.action);
         return Err(fault(name, message));
     }
     entry.tools.push(tool);
+    entry.resources.insert(resource);
     Ok(subject)
 }
 
@@ -168,10 +202,11 @@ fn add_launch(
     let name = &launch.executor;
     AgentName::new(name.as_str()).map_err(|error| fault("launch", error.to_string()))?;
     let action = default_action(name);
-    let subject = subject(name, SubjectKind::Launch, &action, false)?;
+    let subject = subject(name, SubjectKind::Launch, &action, TOOL)?;
     actions.entry(action).or_insert_with(|| ActionShape {
         kind: SubjectKind::Launch,
         tools: Vec::new(),
+        resources: BTreeSet::from([TOOL.to_owned()]),
     });
     Ok(subject)
 }
@@ -188,7 +223,7 @@ fn subject(
     name: &str,
     kind: SubjectKind,
     (action_type, action): &ActionName,
-    needs_approval: bool,
+    resource_type: &str,
 ) -> Result<Subject, SourceError> {
     let uid = |kind: &str, id: &str| match type_name(kind) {
         Ok(kind) => Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id))),
@@ -198,9 +233,9 @@ fn subject(
         name: name.to_owned(),
         kind,
         action: uid(action_type, action)?,
-        resource: uid("Tool", name)?,
+        resource: uid(resource_type, name)?,
         shared: false,
-        needs_approval,
+        needs_approval: false,
     })
 }
 
@@ -224,6 +259,19 @@ fn checked_action((kind, id): &(String, String)) -> Result<ActionName, String> {
         return Err("a `[tool.cedar]` action must not start with `tool_call::`".to_owned());
     }
     Ok((type_name(kind)?.to_string(), id.clone()))
+}
+
+/// The resource type of `[tool.cedar]`.
+fn checked_resource(kind: &str) -> Result<String, String> {
+    let last = kind.rsplit("::").next().unwrap_or(kind);
+    let taken = OWN_NAMES.contains(&last) || last == "Action" || (last == TOOL && kind != TOOL);
+    if taken || kind.len() > CEDAR_NAME_BYTES_MAX || kind.contains("__cedar") {
+        return Err(format!(
+            "a `[tool.cedar]` resource cannot end in `{last}`, which the schema has already: choose \
+             another name, like `Scan::Target`"
+        ));
+    }
+    Ok(type_name(kind)?.to_string())
 }
 
 struct Names {
@@ -274,29 +322,33 @@ fn preamble(names: &Names) -> String {
     )
 }
 
+/// Actions and resource types, each in the block of its namespace.
 fn write_actions(
     text: &mut String,
     actions: &BTreeMap<ActionName, ActionShape<'_>>,
     faults: &mut Vec<SourceError>,
 ) {
-    let mut open = None;
+    let mut blocks: BTreeMap<&str, String> = BTreeMap::new();
+    let tool = TOOL.to_owned();
+    let resources = actions.values().flat_map(|action| &action.resources);
+    for resource in resources.chain([&tool]).collect::<BTreeSet<_>>() {
+        let (namespace, name) = resource.rsplit_once("::").unwrap_or(("", resource));
+        let _ = writeln!(
+            blocks.entry(namespace).or_default(),
+            "entity {name} = {RESOURCE};"
+        );
+    }
     for ((kind, id), action) in actions {
-        let namespace = kind.strip_suffix("::Action");
-        if namespace != open {
-            if open.is_some() {
-                text.push_str("}\n");
-            }
-            if let Some(namespace) = namespace {
-                let _ = writeln!(text, "namespace {namespace} {{");
-            }
-            open = namespace;
-        }
-        if let Err(error) = write_action(text, id, action) {
+        let namespace = kind.strip_suffix("::Action").unwrap_or_default();
+        if let Err(error) = write_action(blocks.entry(namespace).or_default(), id, action) {
             faults.push(fault(&format!("action {id}"), error));
         }
     }
-    if open.is_some() {
-        text.push_str("}\n");
+    for (namespace, block) in blocks {
+        let _ = match namespace {
+            "" => write!(text, "{block}"),
+            _ => write!(text, "namespace {namespace} {{\n{block}}}\n"),
+        };
     }
 }
 
@@ -305,7 +357,7 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
         SubjectKind::Custom => "custom: Custom".to_owned(),
         SubjectKind::Launch => {
             let filesystem = filesystem(&BTreeMap::new(), &BTreeMap::new());
-            format!("launch: Launch, resolved: {}", resolved(&filesystem))
+            format!("launch: Launch, resolved: {}", resolved(&filesystem, ""))
         }
         SubjectKind::Command => {
             let arguments = merged_arguments(&action.tools)?;
@@ -318,17 +370,19 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
                 &merged_keys(&action.tools, |tool| &tool.create_keys),
             );
             format!(
-                "arguments: {{ {} }},\n    resolved: {}",
+                "arguments: {{ {} }}, sensitive: Set<String>,\n    resolved: {}",
                 arguments.join(", "),
-                resolved(&filesystem)
+                resolved(&filesystem, ", parser?: Parser")
             )
         }
     };
+    let resources: Vec<&str> = action.resources.iter().map(String::as_str).collect();
     let _ = writeln!(
         text,
-        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [Tool], context: {{\n  \
+        "action \"{id}\" appliesTo {{ principal: [Agent], resource: [{}], context: {{\n  \
          trusted: Trusted, has_human_approval: Bool, approved_sha256?: String,\n  \
-         invocation: {{ {invocation} }}\n}} }};"
+         invocation: {{ {invocation} }}\n}} }};",
+        resources.join(", ")
     );
     Ok(())
 }
@@ -338,10 +392,10 @@ fn attribute(name: &str, optional: bool, kind: &str) -> String {
     format!("\"{name}\"{mark}: {kind}")
 }
 
-fn resolved(filesystem: &str) -> String {
+fn resolved(filesystem: &str, more: &str) -> String {
     format!(
         "{{ command_boundary: {{ tier: String, network: String, image?: String, program: Program, \
-         working_dir: String, limits: Limits,\n      filesystem: {filesystem} }} }}"
+         working_dir: String, limits: Limits,\n      filesystem: {filesystem} }}{more} }}"
     )
 }
 

@@ -19,7 +19,10 @@ pub struct ToolShape {
     /// id. Without it the action is `Action::"tool_call::NAME"`. Tools may share an action; then
     /// they agree in the types of equally named arguments.
     pub action: Option<(String, String)>,
-    /// Name, type, and whether it is always there.
+    /// The resource type of `[tool.cedar]`, like `PenTest::ScanTarget`. Without it the resource is
+    /// `Tool::"NAME"`.
+    pub resource: Option<String>,
+    /// Name, type, and whether it is always there. Not the sensitive ones: no policy sees those.
     pub arguments: Vec<(ArgumentName, PolicyType, bool)>,
     /// Keys of `filesystem.read`: an argument's name or a literal's index, and whether the
     /// grant may be absent.

@@ -56,6 +56,8 @@ pub const SCRATCH_MIB_MAX: u64 = 64 << 10;
 
 /// Most volumes of one tier.
 pub const VOLUMES_MAX: usize = 32;
+/// Most output parsers that a project allows.
+pub const PARSERS_MAX: usize = 64;
 /// Most folders that `system` may list.
 pub const SYSTEM_FOLDERS_MAX: usize = 32;
 /// Most agents of one project.

@@ -96,6 +96,7 @@ fn session(folder: &std::path::Path) -> Result<GovernedToolSession, Box<dyn Erro
         name: ToolName::new("nothing")?,
         kind: policy::ToolKind::Command,
         action: None,
+        resource: None,
         arguments: Vec::new(),
         read_keys: Vec::new(),
         create_keys: Vec::new(),
@@ -124,6 +125,7 @@ fn session(folder: &std::path::Path) -> Result<GovernedToolSession, Box<dyn Erro
         stream_bytes: 8 << 20,
         time_ms: 10_000,
         require_enforced: false,
+        parsers: Vec::new(),
     };
     Ok(GovernedToolSession::start(SessionParts {
         executor: Box::new(ToolExecutor::new(

@@ -5,6 +5,7 @@ use model::{Digest, RunId};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::redaction::{value_without, without};
 use crate::session::Answer;
 
 /// Most bytes of a stream that an envelope carries; the journal has the whole one's digest.
@@ -37,10 +38,19 @@ pub struct Envelope {
     /// Standard output: text, or a JSON value where the manifest says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<Value>,
+    /// The raw output, where it is of its format and breaks the manifest's schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stderr: String,
+    /// How the tool's own output parser ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parser: Option<ParserBody>,
+    /// Where the whole output is kept: the name in `.symbiont/evidence`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence_sha256: Option<Digest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_sha256: Option<Digest>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -62,6 +72,16 @@ pub struct Envelope {
 struct Missing {
     results: usize,
     stderr: usize,
+}
+
+/// An output parser's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ParserBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    pub output_sha256: Digest,
 }
 
 /// A published file.
@@ -104,8 +124,11 @@ impl Envelope {
             duration_ms: None,
             timestamp,
             results: None,
+            schema_error: None,
             exit_code: None,
             stderr: String::new(),
+            parser: None,
+            evidence_sha256: None,
             output_sha256: None,
             output_truncated: false,
             created_files: Vec::new(),
@@ -128,19 +151,32 @@ impl Envelope {
         let bound = outcome.shown_bytes_max.map_or(SHOWN_BYTES_MAX, |max| {
             usize::try_from(max).map_or(SHOWN_BYTES_MAX, |max| max.min(SHOWN_BYTES_MAX))
         });
-        let (text, cut) = shown(&output.stdout, bound);
-        let (stderr, stderr_cut) = shown(&output.stderr, SHOWN_BYTES_MAX);
-        let (results, results_cut) = match &outcome.value {
-            Some(value) => (value.clone(), 0),
-            None => (Value::String(text), cut),
+        let told = |bytes: &[u8], max| shown(&without(bytes, &outcome.secrets), max);
+        let (text, cut) = told(&output.stdout, bound);
+        let (stderr, stderr_cut) = told(&output.stderr, SHOWN_BYTES_MAX);
+        let (results, schema_error, results_cut) = match &outcome.value {
+            Some(value) => {
+                let value = value_without(value.clone(), &outcome.secrets);
+                (Some(value), None, 0)
+            }
+            None if outcome.breaks_schema => (None, Some(text), cut),
+            None => (Some(Value::String(text)), None, cut),
         };
+        let parser = outcome.parsed.as_ref().map(|parsed| ParserBody {
+            exit_code: parsed.exit_code,
+            stderr: told(&parsed.stderr, SHOWN_BYTES_MAX).0,
+            output_sha256: Digest::of(&parsed.stdout),
+        });
         Self {
             argv: outcome.argv.clone(),
             fingerprint: Some(outcome.call_sha256),
             duration_ms: started.then(|| millis(output.ran_for)),
-            results: started.then_some(results),
+            results: results.filter(|_| started),
+            schema_error,
             exit_code: output.exit_code,
             stderr,
+            parser,
+            evidence_sha256: outcome.evidence_sha256,
             output_sha256: started.then(|| Digest::of(&output.stdout)),
             output_truncated: results_cut > 0 || stderr_cut > 0,
             missing: Missing {
@@ -195,11 +231,15 @@ impl Envelope {
             return self;
         }
         self.output_truncated = true;
-        let results = self.results.take().map(|results| match results {
-            Value::String(text) => text,
-            value => value.to_string(),
-        });
+        let results = match (self.results.take(), &self.schema_error) {
+            (Some(Value::String(text)), _) => Some(text),
+            (Some(value), _) => Some(value.to_string()),
+            (None, raw) => raw.clone(),
+        };
         let stderr = std::mem::take(&mut self.stderr);
+        if let Some(parser) = &mut self.parser {
+            parser.stderr = cut_to(&parser.stderr, 0, max / 16);
+        }
         let missing = std::mem::take(&mut self.missing);
         let (mut fits, mut most) = (0, max);
         while fits < most {
@@ -222,7 +262,10 @@ impl Envelope {
     fn show(&mut self, results: Option<&str>, stderr: &str, missing: Missing, room: usize) {
         let length = results.map_or(0, str::len);
         let results = results.map(|text| cut_to(text, missing.results, room));
-        self.results = results.map(Value::String);
+        match &mut self.schema_error {
+            Some(raw) => *raw = results.unwrap_or_default(),
+            None => self.results = results.map(Value::String),
+        }
         self.stderr = cut_to(
             stderr,
             missing.stderr,

@@ -51,6 +51,8 @@ pub(crate) struct ParsedCommand {
     phase: Phase,
     /// The command's worker, once it is gone.
     removed: Vec<RemovedWorker>,
+    /// It was not, and the session is to hear it.
+    unconfirmed: Option<RemovalError>,
     stopped: bool,
 }
 
@@ -87,6 +89,7 @@ impl ParsedCommand {
                 parser: Box::new(parser),
             },
             removed: Vec::new(),
+            unconfirmed: None,
             stopped: false,
         }))
     }
@@ -109,8 +112,8 @@ impl ParsedCommand {
         }
         match running.remove() {
             Ok(removed) => self.removed = removed,
-            // Asked again, the removal says so again, and the session hears it.
-            Err(_) => {
+            Err(error) => {
+                self.unconfirmed = Some(error);
                 self.phase = Phase::Over { running };
                 return Some(ended);
             }
@@ -189,6 +192,9 @@ impl Running for ParsedCommand {
     }
 
     fn remove(&mut self) -> Result<Vec<RemovedWorker>, RemovalError> {
+        if let Some(error) = self.unconfirmed.take() {
+            return Err(error);
+        }
         let mut removed = self.removed.clone();
         match &mut self.phase {
             Phase::Command { running, .. }

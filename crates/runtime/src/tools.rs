@@ -5,19 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::parsed::{ParsedCommand, SharedTier};
 use filegrants::{FileBroker, FileRefusal, FileRequest};
 use governance::{
     ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
     ResultReader, ResultRefused, ResultTerms, ToolDefinition,
 };
-use model::ToolName;
-use sandbox::programs::ProgramCache;
-use toolclad::{ArgumentSpec, BoundCall, Contract, ContractSet, Evidence, ResultFault};
-use worker::{
-    CommandBoundary, CommandDescriptor, Descriptor, Enforcement, LaunchDescriptor, Limit, Limits,
-    Network, Running, SealedValues, StartError, Tier, WorkerHoldings, WorkerRoot,
+use model::{Redacted, RunId, ToolName};
+use sandbox::programs::{ProgramCache, ProgramError};
+use toolclad::{
+    BindError, BoundCall, Contract, ContractSet, Evidence, ResultFault, ScanId, Surroundings,
 };
+use worker::{
+    CommandBoundary, CommandDescriptor, Descriptor, Enforcement, Filesystem, LaunchDescriptor,
+    Limit, Limits, Network, ParserDescriptor, Running, StartError, Tier, WorkerHoldings,
+    WorkerRoot,
+};
+
+use crate::parsed::{ParsedCommand, SharedTier};
+use crate::resolver::SystemResolver;
+use crate::sealing::seal;
 
 /// The operator's ceiling for every worker of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub struct BoundarySettings {
     pub time_ms: u64,
     /// Refuse a worker any of whose limits is only partly enforced.
     pub require_enforced: bool,
+    /// Output parsers that may run, by their path in the worker.
+    pub parsers: Vec<String>,
 }
 
 /// The environment of every worker.
@@ -128,12 +136,13 @@ impl ToolExecutor {
         let Some(contract) = self.advertised(call.tool()) else {
             return Err(self.unknown(call));
         };
-        if let Some(reason) = unserved(contract) {
-            return Err(call.refuse(RefusalKind::Invalid, reason));
-        }
-        let bound = match contract.bind(call.arguments()) {
+        let bound = match bind(contract, &call) {
             Ok(bound) => bound,
             Err(error) => return Err(call.refuse(RefusalKind::Invalid, &error.to_string())),
+        };
+        let sealed = match seal(&bound) {
+            Ok(sealed) => sealed,
+            Err(error) => return Err(call.refuse(RefusalKind::Unavailable, &error.to_string())),
         };
         let limits = match self.limits(contract) {
             Ok(limits) => limits,
@@ -148,6 +157,10 @@ impl ToolExecutor {
             Ok(program) => program,
             Err(error) => return Err(call.refuse(RefusalKind::Invalid, &error.to_string())),
         };
+        let parser = match self.parser(contract, &limits) {
+            Ok(parser) => parser,
+            Err(reason) => return Err(call.refuse(RefusalKind::Invalid, &reason.to_string())),
+        };
         let plan = match self.files.plan(&file_request(contract, &bound)) {
             Ok(plan) => plan,
             Err(refusal) => {
@@ -161,21 +174,14 @@ impl ToolExecutor {
             contract_sha256: contract.digest(),
             risk_tier: contract.risk_tier(),
             human_approval: contract.needs_approval(),
-            argv: bound.argv,
-            sealed: SealedValues::default(),
-            arguments: bound.arguments,
+            argv: sealed.argv,
+            sealed: sealed.values,
+            arguments: sealed.arguments,
             environment: worker_environment(),
             program,
             output_format: contract.output_format(),
-            boundary: CommandBoundary {
-                tier: self.tier.kind(),
-                root: self.settings.root.clone(),
-                network: Network::None,
-                working_dir: self.settings.working_dir.clone(),
-                limits,
-                filesystem: plan.filesystem,
-            },
-            parser: None,
+            boundary: self.boundary(limits, plan.filesystem),
+            parser,
         };
         call.prepared(PreparedWork {
             time_limit: Some(Duration::from_millis(
@@ -185,12 +191,13 @@ impl ToolExecutor {
             descriptor: Descriptor::Command(Box::new(descriptor)),
             holdings: WorkerHoldings {
                 inputs: plan.inputs,
+                sealed: sealed.held,
                 ..WorkerHoldings::default()
             },
             target: plan.target,
             charge: plan.charge,
             notes,
-            result: result_terms(contract),
+            result: result_terms(contract, sealed.secrets),
         })
     }
 
@@ -220,6 +227,44 @@ impl ToolExecutor {
             notes: BTreeMap::new(),
             result: ResultTerms::default(),
         })
+    }
+
+    fn boundary(&self, limits: Limits, filesystem: Filesystem) -> CommandBoundary {
+        CommandBoundary {
+            tier: self.tier.kind(),
+            root: self.settings.root.clone(),
+            network: Network::None,
+            working_dir: self.settings.working_dir.clone(),
+            limits,
+            filesystem,
+        }
+    }
+
+    /// The contract's own output parser, where the operator allows it: the command's limits, none
+    /// of its files.
+    fn parser(
+        &self,
+        contract: &Contract,
+        limits: &Limits,
+    ) -> Result<Option<ParserDescriptor>, ParserRefused> {
+        let Some(path) = contract.custom_parser() else {
+            return Ok(None);
+        };
+        if !self.settings.parsers.iter().any(|allowed| allowed == path) {
+            let path = path.to_owned();
+            return Err(ParserRefused::NotAllowed { path });
+        }
+        let program = self.programs.resolve(path, &self.settings.root);
+        let files = Filesystem {
+            max_file_bytes: contract.max_file_bytes(),
+            ..Filesystem::default()
+        };
+        Ok(Some(ParserDescriptor {
+            argv: vec![path.to_owned()],
+            environment: worker_environment(),
+            program: program.map_err(ParserRefused::Program)?,
+            boundary: self.boundary(limits.clone(), files),
+        }))
     }
 
     fn limits(&self, contract: &Contract) -> Result<Limits, LimitRefused> {
@@ -270,25 +315,52 @@ impl ResultReader for ContractReader {
     }
 }
 
-fn result_terms(contract: &Contract) -> ResultTerms {
-    let reader = contract.output_schema().map(|_| {
+fn result_terms(contract: &Contract, secrets: Vec<Redacted<String>>) -> ResultTerms {
+    let own = contract.output_schema().is_some() || contract.custom_parser().is_some();
+    let reader = own.then(|| {
         let reader: Arc<dyn ResultReader> = Arc::new(ContractReader(contract.clone()));
         reader
     });
     ResultTerms {
         reader,
+        secrets,
         shown_bytes_max: contract.output_max_bytes(),
         keeps_output: contract.evidence().is_some_and(Evidence::capture),
     }
 }
 
-/// A key of the manifest that this version reads and cannot serve: better no call than one that
-/// the manifest does not describe.
-fn unserved(contract: &Contract) -> Option<&'static str> {
-    contract
-        .arguments()
-        .any(ArgumentSpec::sensitive)
-        .then_some("`sensitive` arguments cannot be kept out of the journal in this version")
+/// The call's arguments against its contract, on this host.
+fn bind(contract: &Contract, call: &ProposedCall) -> Result<BoundCall, BindError> {
+    // Fresh, in the record with the rest of argv, and told to nobody before.
+    let scan_id = ScanId::new(RunId::new().to_string()).ok();
+    let resolver = SystemResolver {
+        scope: contract.scope(),
+    };
+    let surroundings = Surroundings {
+        resolver: &resolver,
+        scan_id: scan_id.as_ref(),
+    };
+    contract.bind_with(call.arguments(), &surroundings)
+}
+
+/// Why a tool's output parser cannot run.
+#[derive(Debug)]
+enum ParserRefused {
+    NotAllowed { path: String },
+    Program(ProgramError),
+}
+
+impl std::fmt::Display for ParserRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotAllowed { path } => write!(
+                f,
+                "the tool's output parser `{path}` is not allowed here; an operator who knows it adds \
+                 it to `[sandbox.parsers] allow`"
+            ),
+            Self::Program(error) => write!(f, "the tool's output parser: {error}"),
+        }
+    }
 }
 
 fn file_refusal_kind(refusal: &FileRefusal) -> RefusalKind {
@@ -402,7 +474,10 @@ fn definition(contract: &Contract) -> ToolDefinition {
 
 /// What the caller is told of values that were clamped.
 fn notes(bound: &BoundCall) -> BTreeMap<String, String> {
-    let note = |it: &toolclad::Clamped| format!("{} was asked, {} is used", it.asked, it.used);
+    let note = |it: &toolclad::Clamped| match bound.sensitive.contains(&it.argument) {
+        true => "another value is used than was asked".to_owned(),
+        false => format!("{} was asked, {} is used", it.asked, it.used),
+    };
     let clamped = bound.clamped.iter();
     clamped
         .map(|it| (it.argument.to_string(), note(it)))

@@ -10,6 +10,8 @@ mod approvals;
 mod calls;
 #[path = "governed_broker/chat.rs"]
 mod chat;
+#[path = "governed_broker/contracts.rs"]
+mod contracts;
 #[path = "governed_broker/ends.rs"]
 mod ends;
 #[path = "governed_broker/files.rs"]

@@ -152,5 +152,6 @@ pub(crate) fn boundary(sandbox: &SandboxSettings) -> BoundarySettings {
         stream_bytes: limits.stream_bytes,
         time_ms: limits.time_ms,
         require_enforced: sandbox.require_enforced,
+        parsers: sandbox.parsers.clone(),
     }
 }

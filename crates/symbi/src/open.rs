@@ -197,8 +197,10 @@ pub(crate) fn shape(contract: &Contract) -> ToolShape {
         name: contract.name().clone(),
         kind: policy::ToolKind::Command,
         action: contract.cedar_action(),
+        resource: contract.cedar_resource_type().map(str::to_owned),
         arguments: contract
             .arguments()
+            .filter(|argument| !argument.sensitive())
             .map(|argument| {
                 (
                     argument.name().clone(),

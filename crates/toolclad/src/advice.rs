@@ -15,6 +15,12 @@ pub enum Advice {
     FreeTextFeedsDecision {
         argument: ArgumentName,
     },
+    /// `[tool.evidence] output_dir`: evidence is named by its content.
+    EvidenceFolderUnused,
+    /// A policy cannot see what it is to decide by.
+    SensitiveFeedsDecision {
+        argument: ArgumentName,
+    },
     /// Runners of the plain format ignore the table, and run the command on the host.
     FilesystemIgnored,
     LimitsIgnored,
@@ -34,6 +40,15 @@ impl fmt::Display for Advice {
                 f,
                 "argument `{argument}` feeds a decision and is free text: an enum or a pattern \
                  leaves less to say"
+            ),
+            Self::EvidenceFolderUnused => f.write_str(
+                "`[tool.evidence] output_dir` has no effect: evidence lies in `.symbiont/evidence`, \
+                 each file under the SHA-256 that the journal names",
+            ),
+            Self::SensitiveFeedsDecision { argument } => write!(
+                f,
+                "argument `{argument}` feeds a decision and is sensitive: policies never see its \
+                 value"
             ),
             Self::FilesystemIgnored => f.write_str(
                 "plain ToolClad runners ignore `[filesystem]` and run the command on the host, \
@@ -57,13 +72,19 @@ impl Contract {
     /// What is worth a second look.
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
-        self.arguments
-            .iter()
-            .filter(|spec| spec.feeds_decision && spec.is_free_text())
-            .map(|spec| Advice::FreeTextFeedsDecision {
-                argument: spec.name.clone(),
-            })
-            .collect()
+        let mut advice = Vec::new();
+        for spec in self.arguments.iter().filter(|spec| spec.feeds_decision) {
+            let argument = spec.name.clone();
+            if spec.sensitive {
+                advice.push(Advice::SensitiveFeedsDecision { argument });
+            } else if spec.is_free_text() {
+                advice.push(Advice::FreeTextFeedsDecision { argument });
+            }
+        }
+        if self.evidence.as_ref().is_some_and(|it| it.folder.is_some()) {
+            advice.push(Advice::EvidenceFolderUnused);
+        }
+        advice
     }
 
     /// What runners of the plain format would not do, and this one does.

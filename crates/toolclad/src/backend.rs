@@ -36,8 +36,6 @@ pub enum Unserved {
     Mcp,
     Source,
     Session,
-    /// `parser = "custom:…"` needs a worker of its own.
-    CustomParser,
 }
 
 impl fmt::Display for Unserved {
@@ -46,7 +44,6 @@ impl fmt::Display for Unserved {
             Self::Mcp => "an `[mcp]` server",
             Self::Source => "a `[source]` query",
             Self::Session => "a `[session]`",
-            Self::CustomParser => "a `custom:` output parser",
         };
         write!(f, "the tool needs {what}, which is not served yet")
     }

@@ -12,7 +12,6 @@ use crate::contract::{ArgumentSpec, Contract};
 use crate::grants::SamePath;
 use crate::kind::{Checked, Given};
 use crate::limits::{ARGV_BYTES_MAX, ARGV_ENTRIES_MAX};
-use crate::network::TargetFault;
 use crate::reach::{NoResolver, Resolver};
 use crate::reader::{listed, quoted, suggestion};
 use crate::value::ValueFault;
@@ -28,7 +27,7 @@ pub struct BoundCall {
     pub reads: BTreeMap<String, RelativePath>,
     pub creates: BTreeMap<String, RelativePath>,
     pub clamped: Vec<Clamped>,
-    /// Present arguments whose value only its salted hash may stand for in a record.
+    /// Present arguments for whose value only a salted hash may stand, in a record or a message.
     pub sensitive: BTreeSet<ArgumentName>,
     /// Arguments whose hidden parts were taken out.
     pub stripped: BTreeSet<ArgumentName>,
@@ -128,6 +127,10 @@ pub enum BindError {
         argument: ArgumentName,
         fault: ValueFault,
     },
+    /// The same where the value is sensitive: what is wrong with it would tell of it.
+    Sensitive {
+        argument: ArgumentName,
+    },
     /// Two grants name one file.
     SamePath {
         first: String,
@@ -167,6 +170,11 @@ impl fmt::Display for BindError {
             }
             Self::Missing { argument } => write!(f, "argument `{argument}` is required"),
             Self::Value { argument, fault } => write!(f, "argument `{argument}` {fault}"),
+            Self::Sensitive { argument } => write!(
+                f,
+                "argument `{argument}` does not fit its type; it is sensitive, so what is wrong with \
+                 it is not told: `symbi tools schema` says what is right"
+            ),
             Self::SamePath {
                 first,
                 second,
@@ -340,15 +348,22 @@ impl Contract {
         for (spec, target) in targets {
             let rules = spec.kind.target_rules();
             let found = rules.check(&target, self.scope.as_deref(), resolver);
-            let found = found.map_err(|fault: TargetFault| BindError::Value {
-                argument: spec.name.clone(),
-                fault: ValueFault::Target(fault),
-            })?;
+            let found = found.map_err(|fault| told(spec, ValueFault::Target(fault)))?;
             if let Some(addresses) = found {
                 all.resolved.insert(spec.name.clone(), addresses);
             }
         }
         Ok(all)
+    }
+}
+
+/// What may be told of a value that is not accepted.
+fn told(spec: &ArgumentSpec, fault: ValueFault) -> BindError {
+    let argument = spec.name.clone();
+    match fault {
+        fault @ ValueFault::Type { .. } => BindError::Value { argument, fault },
+        _ if spec.sensitive => BindError::Sensitive { argument },
+        fault => BindError::Value { argument, fault },
     }
 }
 
@@ -358,10 +373,7 @@ fn check_argument(
     spec: &ArgumentSpec,
     arguments: &JsonObject,
 ) -> Result<Option<Checked>, BindError> {
-    let fault = |fault| BindError::Value {
-        argument: spec.name.clone(),
-        fault,
-    };
+    let fault = |fault| told(spec, fault);
     if let Some(json) = arguments.as_map().get(spec.name.as_str()) {
         let given = Given::from_json(json).map_err(|found| {
             fault(ValueFault::Type {

@@ -215,7 +215,6 @@ impl Contract {
     #[must_use]
     pub const fn unserved(&self) -> Option<Unserved> {
         match &self.work {
-            Work::Command(_) if self.output.custom_parser.is_some() => Some(Unserved::CustomParser),
             Work::Command(_) => None,
             Work::Mcp(_) => Some(Unserved::Mcp),
             Work::Source(_) => Some(Unserved::Source),
@@ -252,7 +251,7 @@ impl Contract {
     }
 
     /// A whole stdout as the result that the manifest promises: read by its format, checked against
-    /// its schema.
+    /// its schema. With a custom parser it is that one's stdout, which is JSON.
     ///
     /// # Errors
     /// [`ResultFault`] where it is not.
@@ -296,6 +295,12 @@ impl Contract {
     #[must_use]
     pub fn cedar_resource_type(&self) -> Option<&str> {
         self.cedar.as_ref()?.resource_type.as_deref()
+    }
+
+    /// The project's scope.
+    #[must_use]
+    pub fn scope(&self) -> Option<&Scope> {
+        self.scope.as_deref()
     }
 
     /// What the manifest tightens.

@@ -89,7 +89,8 @@ impl fmt::Display for TargetFault {
             Self::NotHost { reason } => write!(f, "has no valid host: {reason}"),
             Self::Unresolved => f.write_str(
                 "names a host whose addresses are not known, and `block_internal` demands public \
-                 ones: give an address",
+                 ones: give an address, or a name that the project's scope allows (no other is \
+                 looked up)",
             ),
             Self::ResolvesTo { address, what } => write!(
                 f,

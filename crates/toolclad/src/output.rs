@@ -131,8 +131,12 @@ fn describe(error: &jsonschema::ValidationError<'_>) -> String {
 impl Output {
     /// Reads and checks a whole stdout. The schema sees text as `{"raw_output": …}`.
     pub(crate) fn result(&self, stdout: &[u8]) -> Result<Value, ResultFault> {
-        let value = self.format.parse(stdout).map_err(ResultFault::Format)?;
-        match (&self.schema, self.format) {
+        let format = match self.custom_parser {
+            Some(_) => OutputFormat::Json,
+            None => self.format,
+        };
+        let value = format.parse(stdout).map_err(ResultFault::Format)?;
+        match (&self.schema, format) {
             (None, _) => Ok(value),
             (Some(schema), OutputFormat::Text) => {
                 let wrapped = json!({ "raw_output": value });

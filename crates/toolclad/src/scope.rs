@@ -94,6 +94,12 @@ impl Scope {
         section.finish(faults);
     }
 
+    /// Whether a host of this name is inside, and not excluded.
+    #[must_use]
+    pub fn allows_host(&self, host: &str) -> bool {
+        self.check(&Target::Host(host.to_owned())).is_ok()
+    }
+
     /// Whether all of `target` is inside, and none of it excluded.
     pub(crate) fn check(&self, target: &Target) -> Result<(), TargetFault> {
         self.check_exclusions(target)?;

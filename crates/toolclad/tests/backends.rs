@@ -359,16 +359,14 @@ fn outputs_are_read_by_their_format() {
 }
 
 #[test]
-fn a_custom_parser_is_known_and_refused_at_the_call() {
+fn a_custom_parser_makes_json_whatever_the_command_prints() {
     let contract = parse(&format!(
         "{EXEC}[output]\nformat = \"xml\"\nparser = \"custom:/opt/parse\""
     ));
     assert_eq!(contract.custom_parser(), Some("/opt/parse"));
-    let error = bind(&contract, json!({})).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the tool needs a `custom:` output parser, which is not served yet"
-    );
+    assert!(bind(&contract, json!({})).is_ok() && contract.unserved().is_none());
+    assert_eq!(contract.result(b"{\"n\": 1}").unwrap(), json!({"n": 1}));
+    assert!(contract.result(b"<n>1</n>").is_err());
 }
 
 #[test]
@@ -541,6 +539,36 @@ fn free_text_that_feeds_a_decision_is_flagged() {
         contract
             .arguments()
             .all(|spec| spec.feeds_decision() && !spec.sensitive())
+    );
+}
+
+#[test]
+fn nothing_that_a_manifest_derives_tells_a_sensitive_value() {
+    let with = |rest: &str| {
+        refused(&format!(
+            "[args.v]\ntype = \"enum\"\nallowed = [\"a\", \"b\"]\nsensitive = true\n{rest}"
+        ))
+    };
+    let mapped =
+        "[command]\nexec = [\"echo\", \"{_v_flags}\"]\n[command.mappings.v]\na = [\"-a\"]\nb = []";
+    assert!(with(mapped).contains("cannot be mapped"));
+    let compared = "[command]\nexec = [\"echo\", \"{_c}\"]\n[command.conditionals.c]\n\
+                    when = \"v == 'a'\"\ntemplate = [\"-a\"]";
+    assert!(with(compared).contains("compares the sensitive argument"));
+    let default = "default = \"a\"\n[command]\nexec = [\"echo\"]";
+    assert!(with(default).contains("has a default"));
+    let given = parse(
+        "[args.v]\ntype = \"string\"\nsensitive = true\n[command]\nexec = [\"echo\", \"{_c}\", \"{v}\"]\n\
+         [command.conditionals.c]\nwhen = \"v != ''\"\ntemplate = [\"-a\"]",
+    );
+    let bound = bind(&given, json!({"v": "hidden"})).unwrap();
+    assert_eq!(bound.argv, ["echo", "-a", "hidden"]);
+    let error = bind(&given, json!({"v": "hid;den"}))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("it is sensitive") && !error.contains('5'),
+        "{error}"
     );
 }
 

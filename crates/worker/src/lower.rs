@@ -403,3 +403,7 @@ fn take_inputs(
     };
     boundary.filesystem.read.values().map(take).collect()
 }
+
+#[cfg(test)]
+#[path = "lower_tests.rs"]
+mod tests;

@@ -462,3 +462,70 @@ proptest! {
         prop_assert_eq!(permitted_by(ask(&all, "operator", &call)), ["it"]);
     }
 }
+
+#[test]
+fn a_resource_type_of_a_manifest_is_what_its_policies_speak_of() {
+    let mut one = copy_tool("copy_csv");
+    one.action = Some(("PenTest::Action".into(), "scan".into()));
+    one.resource = Some("PenTest::ScanTarget".into());
+    let mut two = echo_tool();
+    two.action = Some(("PenTest::Action".into(), "scan".into()));
+    let load = |text: &str| {
+        let sources = [source("p.cedar", text)];
+        let tools = [one.clone(), two.clone()];
+        Policies::load(
+            &sources,
+            &tools,
+            &launches(),
+            &principals(),
+            &["team".into()],
+        )
+    };
+    let text = r#"@id("it") permit(principal, action == PenTest::Action::"scan", resource is
+        PenTest::ScanTarget) when { resource.name == "copy_csv" && resource.risk_tier == "low" };"#;
+    let all = load(text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(
+        permitted_by(ask(&all, "operator", &command(copy_call()))),
+        ["it"]
+    );
+    denial(ask(&all, "operator", &command(echo_call())));
+    let call = command(copy_call());
+    let shown = all
+        .show(&request("operator", &call, &team()), false)
+        .unwrap();
+    let shown = shown.unwrap();
+    assert_eq!(shown.action, r#"PenTest::Action::"scan""#);
+    assert_eq!(shown.resource, r#"PenTest::ScanTarget::"copy_csv""#);
+    assert!(load(&text.replace("ScanTarget", "Other")).is_err());
+}
+
+#[test]
+fn a_policy_sees_that_a_sensitive_argument_is_there_and_cannot_name_its_value() {
+    let mut call = copy_call();
+    let token = ArgumentName::new("token").unwrap();
+    let salted = Digest::of(b"salted");
+    call.sealed.arguments.insert(token, salted);
+    let named = when("context.invocation.sensitive.contains(\"token\")");
+    assert_eq!(permitted_by(verdict(&named, &command(call))), ["it"]);
+    denial(verdict(&named, &command(copy_call())));
+    let value = [source("p.cedar", &when("ARGS.token == \"x\""))];
+    let tools = [copy_tool("copy_csv"), echo_tool()];
+    assert!(Policies::load(&value, &tools, &launches(), &principals(), &[]).is_err());
+}
+
+#[test]
+fn a_policy_decides_by_the_parser_of_an_output() {
+    let mut call = copy_call();
+    call.parser = Some(worker::ParserDescriptor {
+        argv: vec!["/opt/parse".into()],
+        environment: BTreeMap::new(),
+        program: program("/opt/parse"),
+        boundary: call.boundary.clone(),
+    });
+    let text = when(
+        "if context.invocation.resolved has parser \
+         then context.invocation.resolved.parser.program.path == \"/opt/other\" else true",
+    );
+    denial(verdict(&text, &command(call)));
+    assert_eq!(permitted_by(verdict(&text, &command(copy_call()))), ["it"]);
+}

@@ -21,6 +21,7 @@ pub(crate) fn copy_tool(name: &str) -> ToolShape {
         name: ToolName::new(name).unwrap(),
         kind: ToolKind::Command,
         action: None,
+        resource: None,
         arguments: vec![
             argument("input", PolicyType::Text, true),
             argument("output", PolicyType::Text, true),
@@ -47,6 +48,7 @@ pub(crate) fn echo_tool() -> ToolShape {
         name: ToolName::new("echo").unwrap(),
         kind: ToolKind::Command,
         action: None,
+        resource: None,
         arguments: vec![(ArgumentName::new("text").unwrap(), PolicyType::Text, true)],
         read_keys: Vec::new(),
         create_keys: Vec::new(),
@@ -80,7 +82,7 @@ pub(crate) fn source(file: &str, text: &str) -> PolicySource {
     }
 }
 
-fn program(path: &str) -> ProgramIdentity {
+pub(crate) fn program(path: &str) -> ProgramIdentity {
     ProgramIdentity::Content(ProgramFile {
         path: path.into(),
         sha256: Digest::of(path.as_bytes()),

@@ -421,6 +421,30 @@ fn what_cedar_cannot_speak_about_is_refused_by_name() {
 }
 
 #[test]
+fn a_resource_type_is_a_cedar_name_that_the_schema_has_not() {
+    for kind in [
+        "a b",
+        "Agent",
+        "X::Limit",
+        "X::Tool",
+        "X::Action",
+        "__cedar::X",
+        "X::",
+    ] {
+        let mut tool = echo_tool();
+        tool.resource = Some(kind.into());
+        let text = tools_fault(&[tool], &[], &principals(), &[]);
+        assert!(text.starts_with("echo: "), "{kind}: {text}");
+    }
+    for kind in ["Tool", "Target", "X::Target", "X::Y::Target"] {
+        let mut tool = echo_tool();
+        tool.resource = Some(kind.into());
+        Policies::load(&[], &[tool, copy_tool("one")], &[], &principals(), &[])
+            .unwrap_or_else(|faults| panic!("{kind}: {faults}"));
+    }
+}
+
+#[test]
 fn tools_that_share_an_action_agree_in_their_types() {
     let mut one = copy_tool("one");
     let mut two = echo_tool();

@@ -10,8 +10,9 @@ use worker::limits::{
 use super::host_path::{HostPath, clean_absolute};
 use super::label;
 use crate::limits::{
-    CPU_MILLI_MAX, CPU_MILLI_MIN, EXECUTION_SECONDS_MAX, MEMORY_MIB_MAX, MEMORY_MIB_MIN, PIDS_MAX,
-    PIDS_MIN, SCRATCH_MIB_MAX, STREAM_BYTES_MAX, SYSTEM_FOLDERS_MAX, VOLUMES_MAX,
+    CPU_MILLI_MAX, CPU_MILLI_MIN, EXECUTION_SECONDS_MAX, MEMORY_MIB_MAX, MEMORY_MIB_MIN,
+    PARSERS_MAX, PIDS_MAX, PIDS_MIN, SCRATCH_MIB_MAX, STREAM_BYTES_MAX, SYSTEM_FOLDERS_MAX,
+    VOLUMES_MAX,
 };
 use crate::project::CONTROL_NAMES;
 use crate::reader::{Entry, Table};
@@ -34,6 +35,8 @@ pub struct SandboxSettings {
     pub tier: TierKind,
     /// Refuse limits that are only partly enforced.
     pub require_enforced: bool,
+    /// `[sandbox.parsers] allow`: output parsers, by their path in the worker.
+    pub parsers: Vec<String>,
     /// Where `symbi-init` is, if not beside the executable.
     pub init: Option<HostPath>,
     pub namespace: NamespaceSettings,
@@ -204,6 +207,7 @@ pub(super) fn read(root: &Table<'_>, production: bool) -> SandboxSettings {
     let mut settings = SandboxSettings {
         tier: TierKind::Namespace,
         require_enforced: false,
+        parsers: Vec::new(),
         init: None,
         namespace: NamespaceSettings {
             working_dir: WORKING_DIR_DEFAULT.to_owned(),
@@ -224,6 +228,10 @@ pub(super) fn read(root: &Table<'_>, production: bool) -> SandboxSettings {
     let require_enforced = table.entry("require_enforced");
     settings.require_enforced = require_enforced.and_then(|e| e.boolean()).unwrap_or(false);
     settings.init = table.entry("init").and_then(|entry| HostPath::read(&entry));
+    if let Some(parsers) = table.table("parsers") {
+        settings.parsers = read_parsers(&parsers);
+        parsers.finish();
+    }
     if let Some(namespace) = table.table("namespace") {
         settings.namespace = read_namespace(namespace);
     }
@@ -284,6 +292,23 @@ fn read_namespace(table: Table<'_>) -> NamespaceSettings {
         system,
         limits,
     }
+}
+
+fn read_parsers(table: &Table<'_>) -> Vec<String> {
+    let mut parsers = Vec::new();
+    let Some(allow) = table.entry("allow") else {
+        return parsers;
+    };
+    for (text, element) in allow.distinct_texts(PARSERS_MAX) {
+        match clean_absolute(text) {
+            Ok(()) => parsers.push(text.to_owned()),
+            Err(error) => element.fault(
+                format!("`{}` is no output parser: {error}", text.escape_debug()),
+                "write its absolute path in the worker, as a manifest has it after `custom:`",
+            ),
+        }
+    }
+    parsers
 }
 
 fn read_system(entry: &Entry<'_>) -> Vec<String> {

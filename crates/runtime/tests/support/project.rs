@@ -13,7 +13,7 @@ use policy::{LaunchShape, Policies, PolicySource, ToolKind, ToolShape};
 use symbi_runtime::CedarGate;
 use symbi_runtime::tools::BoundarySettings;
 use tempfile::TempDir;
-use toolclad::{Contract, ContractSet};
+use toolclad::{Contract, ContractSet, ProjectRules};
 use worker::WorkerRoot;
 
 use super::TESTER;
@@ -261,8 +261,22 @@ impl Project {
         ContractSet::parse(files).unwrap_or_else(|faults| panic!("{faults}"))
     }
 
+    /// The usual manifests, and `more` of them.
+    pub fn contracts_and(more: &[(&str, String)]) -> ContractSet {
+        let usual = MANIFESTS.map(|(name, text)| (name, text.to_owned()));
+        let files = usual.iter().chain(more);
+        let files = files.map(|(name, text)| (format!("tools/{name}.clad.toml"), text.clone()));
+        let scope = "[scope]\ndomains = [\"localhost\"]\n";
+        let rules = ProjectRules::parse(None, Some(("scope/scope.toml", scope))).unwrap();
+        ContractSet::parse_with(files, &rules).unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
     pub fn gate(text: &str, trusted_keys: &[&str]) -> CedarGate {
-        CedarGate::new(Arc::new(policies(text, trusted_keys)))
+        Self::gate_for(&Self::contracts(), text, trusted_keys)
+    }
+
+    pub fn gate_for(contracts: &ContractSet, text: &str, trusted_keys: &[&str]) -> CedarGate {
+        CedarGate::new(Arc::new(policies(contracts, text, trusted_keys)))
     }
 
     pub fn journal_path(&self, run: RunId) -> PathBuf {
@@ -283,12 +297,11 @@ impl Project {
     }
 }
 
-fn policies(text: &str, trusted_keys: &[&str]) -> Policies {
+fn policies(contracts: &ContractSet, text: &str, trusted_keys: &[&str]) -> Policies {
     let source = PolicySource {
         file: "policies/p.cedar".to_owned(),
         text: text.to_owned(),
     };
-    let contracts = Project::contracts();
     let shapes: Vec<ToolShape> = contracts.iter().map(shape).collect();
     let launches = [LaunchShape {
         executor: "command".to_owned(),
@@ -310,7 +323,8 @@ fn shape(contract: &Contract) -> ToolShape {
         let files = files.filter(|file| file.creates == creates);
         files.map(|file| (file.key, file.optional)).collect()
     };
-    let arguments = contract.arguments().map(|argument| {
+    let seen = contract.arguments().filter(|it| !it.sensitive());
+    let arguments = seen.map(|argument| {
         (
             argument.name().clone(),
             argument.kind(),
@@ -321,6 +335,7 @@ fn shape(contract: &Contract) -> ToolShape {
         name: contract.name().clone(),
         kind: ToolKind::Command,
         action: contract.cedar_action(),
+        resource: contract.cedar_resource_type().map(str::to_owned),
         arguments: arguments.collect(),
         read_keys: keys(false),
         create_keys: keys(true),
@@ -341,5 +356,8 @@ pub fn boundary() -> BoundarySettings {
         stream_bytes: 8 << 20,
         time_ms: 30_000,
         require_enforced: false,
+        parsers: ["cat", "false", "ls", "yes"]
+            .map(|it| format!("/usr/bin/{it}"))
+            .into(),
     }
 }

@@ -43,6 +43,8 @@ pub struct Setup {
     pub launch: Option<LaunchPlan>,
     pub one_shot: bool,
     pub observer: Option<Arc<dyn RunObserver>>,
+    /// Manifests besides the usual ones.
+    pub manifests: Vec<(&'static str, String)>,
 }
 
 impl Default for Setup {
@@ -59,6 +61,7 @@ impl Default for Setup {
             launch: None,
             one_shot: false,
             observer: None,
+            manifests: Vec::new(),
         }
     }
 }
@@ -137,6 +140,16 @@ impl Setup {
         self
     }
 
+    /// Adds a manifest: `head` continues `[tool]`, after `binary`.
+    pub fn manifest(mut self, name: &'static str, binary: &str, rest: &str) -> Self {
+        let text = format!(
+            "[tool]\nname = \"{name}\"\nversion = \"1.0.0\"\ndescription = \"A tool\"\n\
+             binary = \"{binary}\"\n{rest}"
+        );
+        self.manifests.push((name, text));
+        self
+    }
+
     pub fn one_shot(mut self) -> Self {
         self.one_shot = true;
         self
@@ -191,15 +204,10 @@ impl Setup {
         let tier = FakeTier::new();
         let workers = self.tier.unwrap_or_else(|| Box::new(tier.clone()));
         let keys: Vec<&str> = self.trusted.keys().map(String::as_str).collect();
-        let gate = Project::gate(&self.policies, &keys);
+        let contracts = Project::contracts_and(&self.manifests);
+        let gate = Project::gate_for(&contracts, &self.policies, &keys);
         let executor = self.executor.unwrap_or_else(|| {
-            let executor = ToolExecutor::new(
-                Project::contracts(),
-                None,
-                project.files(),
-                workers,
-                boundary(),
-            );
+            let executor = ToolExecutor::new(contracts, None, project.files(), workers, boundary());
             Box::new(match self.launch {
                 Some(plan) => executor.with_launch(plan),
                 None => executor,

@@ -45,6 +45,26 @@ pub(crate) fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Fa
     Ok(arguments)
 }
 
+/// What an invocation is for, as its claim keeps the hash of it: nobody may guess a sensitive value
+/// from that, so it stands for every value of such an argument.
+fn request(open: &OpenProject, args: &CallArgs, arguments: &Map<String, Value>) -> Value {
+    let contracts = open.contracts();
+    let contract = contracts
+        .as_ref()
+        .ok()
+        .and_then(|all| find_tool(all, &args.tool).ok());
+    let is_open = |name: &str| {
+        let mut known = contract.iter().flat_map(|contract| contract.arguments());
+        known.any(|spec| spec.name().as_str() == name && !spec.sensitive())
+    };
+    let shown = arguments.iter().map(|(name, value)| match is_open(name) {
+        true => (name.clone(), value.clone()),
+        false => (name.clone(), Value::String("[sensitive]".to_owned())),
+    });
+    let shown: Map<String, Value> = shown.collect();
+    serde_json::json!({ "call": args.tool, "arguments": shown })
+}
+
 /// Runs the command.
 pub(crate) fn run(
     args: &CallArgs,
@@ -55,7 +75,7 @@ pub(crate) fn run(
     let watch = Watch::started()?;
     let arguments = parse_arguments(&args.arguments)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
-    let request = serde_json::json!({ "call": args.tool, "arguments": arguments });
+    let request = request(&open, args, &arguments);
     let mut claim = match claim::begin(&open, id, &request)? {
         Begun::Now(claim) => claim,
         Begun::Before(saved) => return Ok(saved.show(Output::new(common.json))),

@@ -142,6 +142,11 @@ fn read_argument(
     let feeds_decision = section.flag(faults, "feeds_decision");
     let kind = read_kind(&mut section, types, faults);
     let default = read_default(&mut section, kind.as_ref(), required, faults);
+    if sensitive && default.is_some() {
+        let message = format!("the sensitive argument `{name}` has a default");
+        let help = "everybody who lists the tool would read it: remove one of them";
+        faults.add_with(section.place.clone(), message, help);
+    }
     let type_name = section.string(faults, "type").map(|given| *given.get_ref());
     refuse_foreign(section, type_name.filter(|_| kind.is_some()), faults);
     Some(ArgumentSpec {

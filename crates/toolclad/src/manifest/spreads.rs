@@ -62,6 +62,12 @@ fn read_mapping(
         faults.add(table.place.clone(), message);
         return None;
     };
+    if spec.sensitive {
+        let message = format!("the argument `{name}` is sensitive and cannot be mapped");
+        let help = "what its value stands for would be shown and recorded: remove one of them";
+        faults.add_with(table.place.clone(), message, help);
+        return None;
+    }
     if !table.at_most(ALLOWED_VALUES_MAX, faults) {
         return None;
     }
@@ -244,6 +250,16 @@ fn read_when(
                 return None;
             }
         };
+        // Whether it is there at all is told anyway.
+        if spec.sensitive && !one.literal.is_empty() {
+            let message = format!(
+                "the condition compares the sensitive argument `{}`",
+                spec.name
+            );
+            let help = "which entries follow would tell its value: compare it with `''` alone";
+            faults.add_with(given.span(), message, help);
+            return None;
+        }
         let Some(literal) = comparable(&spec.kind, one.literal) else {
             let message = format!("`{}` is never {}", spec.name, quoted(one.literal));
             let help = "compare with a value that the argument can have, or with `''` for none";
