@@ -13,14 +13,30 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
+use serde_json::json;
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: TargetArch = TargetArch::x86_64;
 #[cfg(target_arch = "aarch64")]
 const ARCH: TargetArch = TargetArch::aarch64;
 
+/// System calls, each with its number and the name by which engines know it.
+macro_rules! calls {
+    ($($name:ident),* $(,)?) => {
+        &[$(call!($name)),*]
+    };
+}
+macro_rules! call {
+    ($name:ident) => {
+        (stringify!($name), $name)
+    };
+}
+
+/// A system call's constant and its number.
+type Call = (&'static str, c_long);
+
 /// Allowed with every argument.
-const ALLOWED: &[c_long] = &[
+const ALLOWED: &[Call] = calls![
     // files
     SYS_read,
     SYS_write,
@@ -211,7 +227,7 @@ const ALLOWED: &[c_long] = &[
 
 /// Older spellings that only this architecture has.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: &[c_long] = &[
+const ALLOWED_HERE: &[Call] = calls![
     SYS_open,
     SYS_stat,
     SYS_lstat,
@@ -252,10 +268,10 @@ const ALLOWED_HERE: &[c_long] = &[
     SYS_arch_prctl,
 ];
 #[cfg(target_arch = "aarch64")]
-const ALLOWED_HERE: &[c_long] = &[SYS_renameat, SYS_getrlimit, SYS_setrlimit];
+const ALLOWED_HERE: &[Call] = calls![SYS_renameat, SYS_getrlimit, SYS_setrlimit];
 
 /// Refused with EPERM, as an unprivileged process would see it anyway.
-const REFUSED: &[c_long] = &[
+const REFUSED: &[Call] = calls![
     SYS_ptrace,
     SYS_mount,
     SYS_umount2,
@@ -276,21 +292,25 @@ const REFUSED: &[c_long] = &[
 
 /// Allowed for the caller itself only: the call, and the argument that names the process.
 /// A limit or an affinity set on another process needs no right to read it.
-const SELF_ONLY: &[(c_long, u8)] = &[
-    (SYS_prlimit64, 0),
-    (SYS_setpriority, 1),
-    (SYS_sched_setscheduler, 0),
-    (SYS_sched_setparam, 0),
-    (SYS_sched_setattr, 0),
-    (SYS_sched_getattr, 0),
-    (SYS_sched_setaffinity, 0),
+const SELF_ONLY: &[(Call, u8)] = &[
+    (call!(SYS_prlimit64), 0),
+    (call!(SYS_setpriority), 1),
+    (call!(SYS_sched_setscheduler), 0),
+    (call!(SYS_sched_setparam), 0),
+    (call!(SYS_sched_setattr), 0),
+    (call!(SYS_sched_getattr), 0),
+    (call!(SYS_sched_setaffinity), 0),
 ];
 
 /// Make a node; allowed for named pipes. The call, and the argument with the kind of node.
 #[cfg(target_arch = "x86_64")]
-const FIFO_CALLS: &[(c_long, u8)] = &[(SYS_mknod, 1), (SYS_mknodat, 2)];
+const FIFO_CALLS: &[(Call, u8)] = &[(call!(SYS_mknod), 1), (call!(SYS_mknodat), 2)];
 #[cfg(target_arch = "aarch64")]
-const FIFO_CALLS: &[(c_long, u8)] = &[(SYS_mknodat, 2)];
+const FIFO_CALLS: &[(Call, u8)] = &[(call!(SYS_mknodat), 2)];
+
+/// Make a socket; allowed for these families.
+const FAMILY_CALLS: [Call; 2] = [call!(SYS_socket), call!(SYS_socketpair)];
+const FAMILIES: [c_int; 3] = [AF_UNIX, AF_INET, AF_INET6];
 
 const CLONE_NEW_ANY: u64 = (CLONE_NEWNS
     | CLONE_NEWCGROUP
@@ -331,9 +351,70 @@ pub(crate) fn compile() -> Result<Vec<u8>, FilterError> {
     Ok(bytes)
 }
 
+/// The same rules as a container engine takes them: one list, whose default is ENOSYS. A terminal
+/// that could be typed into is not there, so `ioctl` needs no rule of its own.
+pub(crate) fn engine_profile() -> String {
+    let names = |calls: &[Call]| -> Vec<&str> { calls.iter().map(name_of).collect() };
+    let mut allowed = names(ALLOWED);
+    allowed.extend(names(ALLOWED_HERE));
+    allowed.retain(|name| !FAMILY_CALLS.iter().any(|call| name_of(call) == *name));
+    let allow = |call: &Call, argument: u8, op: &str, values: [u64; 2]| {
+        json!({
+            "names": [name_of(call)],
+            "action": "SCMP_ACT_ALLOW",
+            "args": [{
+                "index": argument, "op": op, "value": values[0], "valueTwo": values[1],
+            }],
+        })
+    };
+    let mut rules = vec![
+        json!({ "names": allowed, "action": "SCMP_ACT_ALLOW" }),
+        json!({ "names": names(REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
+        // Of clone3 the flags cannot be seen; programs then use clone.
+        json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
+        allow(
+            &call!(SYS_clone),
+            0,
+            "SCMP_CMP_MASKED_EQ",
+            [CLONE_NEW_ANY, 0],
+        ),
+        allow(&call!(SYS_personality), 0, "SCMP_CMP_EQ", [0, 0]),
+        allow(&call!(SYS_personality), 0, "SCMP_CMP_EQ", [0xffff_ffff, 0]),
+    ];
+    for (call, argument) in SELF_ONLY {
+        rules.push(allow(call, *argument, "SCMP_CMP_EQ", [0, 0]));
+    }
+    for (call, argument) in FIFO_CALLS {
+        let kinds = [u64::from(S_IFMT), u64::from(S_IFIFO)];
+        rules.push(allow(call, *argument, "SCMP_CMP_MASKED_EQ", kinds));
+    }
+    for call in FAMILY_CALLS {
+        for family in FAMILIES {
+            let family = u64::from(family.cast_unsigned());
+            rules.push(allow(&call, 0, "SCMP_CMP_EQ", [family, 0]));
+        }
+    }
+    let architecture = match cfg!(target_arch = "x86_64") {
+        true => "SCMP_ARCH_X86_64",
+        false => "SCMP_ARCH_AARCH64",
+    };
+    json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": ENOSYS,
+        "architectures": [architecture],
+        "syscalls": rules,
+    })
+    .to_string()
+}
+
+/// The name of a call as engines write it.
+fn name_of(call: &Call) -> &'static str {
+    call.0.strip_prefix("SYS_").unwrap_or(call.0)
+}
+
 fn allowed() -> Result<BpfProgram, FilterError> {
     let plain = ALLOWED.iter().chain(ALLOWED_HERE).chain(REFUSED);
-    let mut rules: Rules = plain.map(|call| (*call, Vec::new())).collect();
+    let mut rules: Rules = plain.map(|(_, call)| (*call, Vec::new())).collect();
     // No new namespace through clone; clone3 hides its flags in memory and gets ENOSYS, after
     // which the C library falls back to clone.
     let no_namespaces = SeccompCmpOp::MaskedEq(CLONE_NEW_ANY);
@@ -346,13 +427,13 @@ fn allowed() -> Result<BpfProgram, FilterError> {
             0,
         )?])?],
     );
-    for (call, argument) in SELF_ONLY {
+    for ((_, call), argument) in SELF_ONLY {
         rules.insert(*call, vec![rule(vec![equal(*argument, 0)?])?]);
     }
     // Named pipes, no devices.
     let fifo = u64::from(S_IFIFO);
     let is_fifo = SeccompCmpOp::MaskedEq(u64::from(S_IFMT));
-    for (call, argument) in FIFO_CALLS {
+    for ((_, call), argument) in FIFO_CALLS {
         let is_fifo = condition(*argument, SeccompCmpArgLen::Dword, is_fifo.clone(), fifo)?;
         rules.insert(*call, vec![rule(vec![is_fifo])?]);
     }
@@ -365,7 +446,10 @@ fn allowed() -> Result<BpfProgram, FilterError> {
 }
 
 fn refused() -> Result<BpfProgram, FilterError> {
-    let mut rules: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: Rules = REFUSED
+        .iter()
+        .map(|(_, call)| (*call, Vec::new()))
+        .collect();
     // Typing into a terminal that others read. Requests are compared as 32 bits, as the kernel
     // takes them.
     let requests = [TIOCSTI, TIOCLINUX_REQUEST].map(|request| equal(1, request));
@@ -376,7 +460,7 @@ fn refused() -> Result<BpfProgram, FilterError> {
 
 fn families() -> Result<BpfProgram, FilterError> {
     let mut others = Vec::new();
-    for family in [AF_UNIX, AF_INET, AF_INET6] {
+    for family in FAMILIES {
         let family = u64::from(family.cast_unsigned());
         others.push(condition(
             0,
@@ -385,7 +469,7 @@ fn families() -> Result<BpfProgram, FilterError> {
             family,
         )?);
     }
-    let rules = [SYS_socket, SYS_socketpair].map(|call| Ok((call, vec![rule(others.clone())?])));
+    let rules = FAMILY_CALLS.map(|(_, call)| Ok((call, vec![rule(others.clone())?])));
     let rules = rules.into_iter().collect::<Result<Rules, FilterError>>()?;
     program(rules, SeccompAction::Allow, errno(EAFNOSUPPORT))
 }

@@ -1,11 +1,14 @@
 //! Tiers: places that start one worker, bound it, stop it, and confirm its removal.
 //!
 //! The namespace tier needs nothing but the kernel. Its helper is the crate `sandbox-init`; this
-//! crate is the owner's side. Every wait is on a descriptor; nothing here polls by interval.
+//! crate is the owner's side. The container tiers ask a local engine, and take a lease for each
+//! container before it is made. Every wait is on a descriptor; nothing here polls by interval.
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod cgroup;
+pub mod container;
 pub mod engine;
 mod filters;
 mod host;
@@ -19,6 +22,7 @@ mod running;
 mod slots;
 mod tier;
 
+pub use container::{ContainerKind, ContainerSpec, ContainerTier};
 pub use locate::locate_init;
 pub use programs::{ProgramCache, ProgramError};
 pub use tier::{NamespaceConfig, NamespaceTier};

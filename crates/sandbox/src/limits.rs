@@ -34,6 +34,36 @@ pub const GROUP_REMOVALS_MAX: u32 = 1000;
 pub const CPU_PERIOD_MICROS: u64 = 100_000;
 /// Least CPU quota that the kernel takes, in microseconds.
 pub const CPU_QUOTA_MICROS_MIN: u64 = 1000;
+/// Time of a lease besides its worker's own: to create, start and remove the container.
+pub const CONTAINER_GRACE: Duration = Duration::from_secs(90);
+/// Longest wait for the streams of a container that has ended.
+pub const STREAMS_END_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the end of a container that was killed.
+pub const STOP_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Time in which the host's processes of a removed gVisor container end by themselves.
+pub const LEFTOVERS_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for one of them that was killed.
+pub const LEFTOVERS_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Most looks for processes of a removed gVisor container.
+pub const LEFTOVERS_ROUNDS_MAX: u32 = 64;
+/// Most input files of one container.
+pub const INPUTS_MAX: usize = 64;
+/// Bytes that are copied at a time.
+pub const COPY_BYTES: usize = 64 << 10;
+/// Most entries in the folder of a container's fresh output.
+pub const FRESH_ENTRIES_MAX: u32 = 256;
+/// Room besides twice its size in the folder of a container's fresh output.
+pub const FRESH_SLACK_BYTES: u64 = 256 << 10;
+/// The part of a container's scratch space that is shared memory: one in so many.
+pub const SHM_SHARE: u64 = 16;
+/// Inodes of each scratch place of a container.
+pub const CONTAINER_SCRATCH_INODES: u64 = 16_384;
+/// Open files of a container's process.
+pub const CONTAINER_OPEN_FILES_MAX: u64 = 1024;
+/// Not 0: with 0 the kernel still runs a core handler that is a program; with 1 it does not.
+pub const CONTAINER_CORE_BYTES: u64 = 1;
+/// Threads of the host that gVisor may use besides the guest's own processes.
+pub const GVISOR_HOST_THREADS_MAX: u64 = 2048;
 /// Bytes of a lease's random id.
 pub const LEASE_ID_BYTES: usize = 16;
 /// Characters of a lease's id.

@@ -15,6 +15,7 @@ use worker::{
     Ended, Ending, LimitReached, OutputFile, RemovalError, RemovedWorker, Running, Stream,
 };
 
+use crate::bounded::Bounded;
 use crate::cgroup::WorkerGroups;
 use crate::launch::{InitProcess, Launched};
 use crate::limits::READ_BYTES;
@@ -143,10 +144,18 @@ impl NamespaceWorker {
 }
 
 fn limit_of(status: Status) -> Option<LimitReached> {
-    let signal = match status {
-        Status::Signaled(signal) => signal,
-        Status::Exited(code) => code - SHELL_SIGNAL_BASE,
-    };
+    match status {
+        Status::Signaled(signal) => limit_of_signal(signal),
+        Status::Exited(code) => limit_of_code(code),
+    }
+}
+
+/// The limit behind the exit code of a shell whose last command a signal ended.
+pub(crate) fn limit_of_code(code: i32) -> Option<LimitReached> {
+    limit_of_signal(code.checked_sub(SHELL_SIGNAL_BASE)?)
+}
+
+fn limit_of_signal(signal: i32) -> Option<LimitReached> {
     match signal {
         libc::SIGXFSZ => Some(LimitReached::FileBytes),
         libc::SIGXCPU => Some(LimitReached::Cpu),
@@ -194,7 +203,7 @@ impl Running for NamespaceWorker {
         let Phase::Live(live) = &self.phase else {
             return Cow::Borrowed(&[]);
         };
-        Cow::Borrowed(live.stdout.bytes.get(since..).unwrap_or_default())
+        Cow::Borrowed(live.stdout.kept.bytes().get(since..).unwrap_or_default())
     }
 
     fn advance(&mut self) -> Option<Ended> {
@@ -250,7 +259,7 @@ impl Live {
     }
 
     fn is_over_limit(&self) -> bool {
-        self.stdout.is_over || self.stderr.is_over
+        self.stdout.kept.is_over() || self.stderr.kept.is_over()
     }
 
     /// Init's last word, if it is there. A socket at its end is no longer asked.
@@ -284,18 +293,14 @@ impl Live {
 #[derive(Debug)]
 struct Capture {
     source: Option<OwnedFd>,
-    bytes: Vec<u8>,
-    bytes_max: usize,
-    is_over: bool,
+    kept: Bounded,
 }
 
 impl Capture {
     fn new(source: OwnedFd, bytes_max: u64) -> Self {
         Self {
             source: Some(source),
-            bytes: Vec::new(),
-            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
-            is_over: false,
+            kept: Bounded::new(bytes_max),
         }
     }
 
@@ -303,17 +308,10 @@ impl Capture {
     fn drain(&mut self) {
         let Some(source) = &self.source else { return };
         let mut buffer = [0; READ_BYTES];
-        loop {
+        while !self.kept.is_over() {
             match rustix::io::read(source, &mut buffer) {
                 Ok(0) => break,
-                Ok(count) => {
-                    let room = self.bytes_max - self.bytes.len();
-                    self.bytes.extend(buffer.iter().take(count.min(room)));
-                    if count > room {
-                        self.is_over = true;
-                        break;
-                    }
-                }
+                Ok(count) => self.kept.take(buffer.get(..count).unwrap_or_default()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(_) => break,
@@ -323,10 +321,7 @@ impl Capture {
     }
 
     fn into_stream(self) -> Stream {
-        Stream {
-            bytes: self.bytes,
-            over_limit: self.is_over,
-        }
+        self.kept.into_stream()
     }
 }
 
@@ -345,10 +340,10 @@ mod tests {
 
     #[test]
     fn a_stream_at_its_bound_is_whole_and_one_past_is_over() {
-        let at = captured(b"12345", 5);
-        assert!(!at.is_over && at.bytes == b"12345");
-        let past = captured(b"123456", 5);
-        assert!(past.is_over && past.bytes == b"12345");
+        let at = captured(b"12345", 5).into_stream();
+        assert!(!at.over_limit && at.bytes == b"12345");
+        let past = captured(b"123456", 5).into_stream();
+        assert!(past.over_limit && past.bytes == b"12345");
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub trait Tier: Send {
     /// Starts one fresh worker. The specification is used up.
     ///
     /// # Errors
-    /// [`StartError`]: no instruction of the workload has run, and nothing is left behind.
+    /// [`StartError`]: no instruction of the workload has run. What could be left never runs, and
+    /// is somebody's to remove who outlives this process.
     fn start(&mut self, spec: WorkerSpec) -> Result<Box<dyn Running>, StartError>;
 }
 
@@ -67,6 +68,8 @@ pub struct RemovedWorker {
 pub enum StartError {
     /// The host cannot run this tier: what is missing, and what to do about it.
     Unavailable { reason: String },
+    /// Others use what the worker needs; the reason says who.
+    NoRoom { reason: String },
     /// The program on disk is not the one that was bound.
     ProgramChanged { path: String },
     /// The worker could not be made; the step and the operating system's reason.
@@ -77,6 +80,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable { reason } => write!(f, "isolation is not available: {reason}"),
+            Self::NoRoom { reason } => {
+                write!(f, "there is no room for another worker: {reason}")
+            }
             Self::ProgramChanged { path } => {
                 write!(
                     f,

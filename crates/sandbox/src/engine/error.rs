@@ -32,6 +32,12 @@ impl EngineError {
         Self { operation, trouble }
     }
 
+    /// There is no container that could be asked about.
+    pub(crate) fn nothing_to_ask() -> Self {
+        let why = "there is no container".to_owned();
+        Self::new("ask about a container", Trouble::NotSent { why })
+    }
+
     /// The engine's own words for an answer that is no success.
     pub(super) fn answered(operation: &'static str, answer: &Answer) -> Self {
         let status = answer.status;

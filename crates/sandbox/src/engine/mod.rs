@@ -124,22 +124,39 @@ impl Engine {
         bytes: u64,
     ) -> Result<ImageInspect, EngineError> {
         const WHAT: &str = "import the image";
+        #[derive(serde::Deserialize)]
+        struct Message {
+            status: String,
+        }
         let path = format!("/images/create?fromSrc=-&repo={}", escaped(name));
         let until = Instant::now() + ENGINE_IMPORT_MAX;
         let mut connection = self.connect(WHAT, until)?;
         connection.send_stream(&path, tar, bytes)?;
-        // The answer is a list of messages; whether the image is there is what counts.
-        let answer = connection.answer()?;
+        let answer = checked(WHAT, connection.answer()?)?;
+        // A list of messages, of which the last says the id, or what went wrong.
         let text = String::from_utf8_lossy(&answer.body).into_owned();
-        checked(WHAT, answer)?;
-        match self.image(name)? {
+        let last = text.lines().last().unwrap_or_default();
+        let id = match serde_json::from_str::<Message>(last) {
+            Ok(Message { status }) if status.starts_with("sha256:") => status,
+            _ => return Err(unreadable(WHAT, last)),
+        };
+        match self.image(&id)? {
             Some(image) => Ok(image),
-            None => Err(EngineError::new(
-                WHAT,
-                Trouble::Unknown {
-                    why: format!("it is not there afterwards: {text}"),
-                },
-            )),
+            None => Err(unreadable(WHAT, "the image is not there afterwards")),
+        }
+    }
+
+    /// Forgets an image; one that is not there is no failure.
+    ///
+    /// # Errors
+    /// [`EngineError`]
+    pub fn remove_image(&self, name: &str) -> Result<(), EngineError> {
+        const WHAT: &str = "remove the image";
+        let path = format!("/images/{}", escaped(name));
+        let answer = self.send(WHAT, "DELETE", &path, None::<&()>, ENGINE_REMOVE_MAX)?;
+        match checked(WHAT, answer) {
+            Err(error) if error.status() == Some(404) => Ok(()),
+            other => other.map(|_| ()),
         }
     }
 
