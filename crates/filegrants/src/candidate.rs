@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
 use model::{PublicationId, RunId};
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{self, BELOW, FOLDER, Identity};
@@ -200,16 +200,21 @@ impl CandidateFolder {
         }
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.folder, name, flags, Mode::empty()).map_err(rename)?;
-        loop {
-            match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(full @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                    return Err(Unfit::Room(full.into()));
-                }
-                // A file system without it: the write will tell.
-                Err(_) => return Ok(()),
-            }
+        // Reserving the blocks would say it for certain, and takes ext4 a disk's sync.
+        let stat = rustix::fs::fstatvfs(&file).map_err(rename)?;
+        let free = match rustix::process::geteuid().is_root() {
+            true => stat.f_bfree,
+            false => stat.f_bavail,
+        };
+        let is_known = stat.f_blocks > 0;
+        if is_known && free.saturating_mul(stat.f_frsize) < bytes {
+            return Err(Unfit::Room(Errno::NOSPC.into()));
+        }
+        match rustix::io::pwrite(&file, b"x", 0) {
+            // A quota shows here.
+            Err(full @ (Errno::NOSPC | Errno::DQUOT)) => Err(Unfit::Room(full.into())),
+            // Whatever else there is, the copy will meet it.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -538,6 +538,11 @@ fn evidence_that_a_record_names_is_hashed_and_missing_or_changed_is_told_by_both
     both(6, "changed", serde_json::json!([call_sha256]));
     fs::remove_file(&file).unwrap();
     both(6, "missing", serde_json::json!([call_sha256]));
+    auditor.audit(&["list"]).expect(5);
+    auditor
+        .audit(&["list", "--strict"])
+        .expect(6)
+        .says("evidence is missing or changed");
     let path = auditor.journal(run);
     let unasked = auditor
         .audit(&["verify", path.to_str().unwrap(), "--json"])

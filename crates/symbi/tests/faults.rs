@@ -24,10 +24,16 @@ mod tests {
         id: String,
     }
 
+    const ORDINARY: u32 = 1001;
+
     fn desk() -> Desk {
-        let desk = Desk::empty();
+        with_project(Desk::empty())
+    }
+
+    fn with_project(desk: Desk) -> Desk {
         desk.symbi(&["init", "project"]).expect(0);
-        fs::write(desk.project().join("out/theirs"), "theirs").unwrap();
+        let theirs = desk.project().join("out/theirs");
+        fs::write(&theirs, "theirs").unwrap();
         desk
     }
 
@@ -206,11 +212,14 @@ mod tests {
     }
 
     fn each_step_of_a_call(effect: &str) {
-        let desk = desk();
+        each_step_of_a_call_by(&desk(), effect);
+    }
+
+    fn each_step_of_a_call_by(desk: &Desk, effect: &str) {
         let killed = effect == "kill";
-        for step in steps_of_a_call(&desk) {
+        for step in steps_of_a_call(desk) {
             let fault = format!("{step}={effect}");
-            let case = Case::new(&desk);
+            let case = Case::new(desk);
             let ended = case.call(("SYMBI_FAULT", &fault));
             let what = format!("{fault}: {:?} {}", ended.code, ended.stderr);
             assert_eq!(ended.code.is_none(), killed, "{what}");
@@ -222,7 +231,7 @@ mod tests {
             }
             case.runs_no_second_time(&what);
         }
-        nothing_is_left(&desk);
+        nothing_is_left(desk);
     }
 
     fn each_step_of_a_recovery(effect: &str) {
@@ -297,6 +306,15 @@ mod tests {
     #[test]
     fn killed_at_each_step_of_a_call_it_is_whole_or_absent_and_can_be_recovered() {
         each_step_of_a_call("kill");
+    }
+
+    #[test]
+    fn killed_at_each_step_an_ordinary_users_call_is_whole_or_absent_and_can_be_recovered() {
+        // Whoever is no root has seen it above.
+        if rustix::process::geteuid().is_root() {
+            let desk = Desk::empty().given_to(ORDINARY, &["symbi", "symbi-init"]);
+            each_step_of_a_call_by(&with_project(desk), "kill");
+        }
     }
 
     #[test]

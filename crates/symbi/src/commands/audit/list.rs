@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use journal::{
-    Depth, LedgerRun, PublicKey, Report, Verdict, VerifyOptions, journal_path, runs_folder,
-    verify_file,
+    Depth, LedgerRun, PublicKey, Report, Verdict, VerifyOptions, evidence_folder, journal_path,
+    runs_folder, verify_file,
 };
 use model::Untrusted;
 use serde_json::{Value, json};
 
-use super::verify::exit_of;
+use super::verify::{Evidence, exit_of};
 use super::{LedgerState, ledger, own_key, unreadable};
 use crate::anchors;
 use crate::args::Common;
@@ -26,6 +26,8 @@ struct Row {
     run: LedgerRun,
     /// `None` for a run whose journal was moved away.
     report: Option<Report>,
+    /// Of a strict list.
+    evidence: Evidence,
     /// The command for its operator, where it needs one.
     next: Option<String>,
 }
@@ -97,9 +99,14 @@ fn row(open: &OpenProject, state: &Path, run: LedgerRun, strict: bool) -> Result
         },
         Err(error) => return Err(unreadable(&path, &error)),
     };
+    let evidence = match &report {
+        Some(report) if strict => Evidence::look(report, Some(&evidence_folder(state)))?,
+        _ => Evidence::default(),
+    };
     Ok(Row {
         run,
         report,
+        evidence,
         next: None,
     })
 }
@@ -144,10 +151,11 @@ impl Row {
 
     /// A run that goes on is nothing for its operator to do.
     fn exit(&self) -> Exit {
-        match &self.report {
+        let of_verdict = match &self.report {
             Some(report) if report.verdict != Verdict::Live => exit_of(report, false),
             _ => Exit::Done,
-        }
+        };
+        of_verdict.worst(self.evidence.exit())
     }
 
     /// Whether its journal is here and does not tell that the run completed.
@@ -180,6 +188,9 @@ impl Row {
         if let Some(fault) = self.report.as_ref().and_then(|it| it.fault.as_ref()) {
             text.push_str(&format!("; {fault}"));
         }
+        if self.evidence.exit() != Exit::Done {
+            text.push_str("; evidence is missing or changed");
+        }
         if let Some(next) = &self.next {
             text.push_str(&format!("\n  it waits for you: {next}"));
         }
@@ -195,6 +206,7 @@ impl Row {
             "records": self.records(),
             "anchored": report.map(|it| it.anchored),
             "fault": report.and_then(|it| it.fault.as_ref()),
+            "evidence": self.evidence,
             "archived": self.run.archived,
             "next": self.next,
             "public_key": self.run.public_key.as_ref().map(PublicKey::vkey),
