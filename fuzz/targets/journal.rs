@@ -1,5 +1,5 @@
-//! Any bytes as a journal: each line, and the whole of it. Without a key the best is that it agrees with
-//! itself.
+//! Any bytes as a journal: each line, and the whole of it. Without a key the best is that it agrees
+//! with itself.
 #![no_main]
 
 use journal::{VerifyOptions, read_run, verify_run};
