@@ -3,15 +3,17 @@
 
     test-mcp-clients.py [--symbi PATH] [--tier namespace]
 
-Installs three clients at fixed versions into a folder beside the build, once; nothing of them is part of
-this project: the official Python SDK (`mcp`, with pip, in a virtual environment), the MCP inspector and
-the MCP conformance suite (with npm, beside a Node of the version that they need). The suite speaks HTTP:
-mcp_http_shim.py stands between. Both eras of the protocol are spoken.
+Installs clients into a folder beside the build, once; nothing of them is part of this project: at fixed
+versions the official Python SDK (`mcp`, with pip, in a virtual environment), the MCP inspector and the
+MCP conformance suite (with npm, beside a Node of the version that they need), and Claude Code as
+test-claude-code.py does. The suite speaks HTTP: mcp_http_shim.py stands between. Both eras of the
+protocol are spoken.
 
 Exit: 0 where all checks hold, 1 otherwise. Needs Linux, Python 3.10 with venv, npm and the built binaries.
 """
 
 import glob
+import importlib
 import json
 import os
 import platform
@@ -231,6 +233,36 @@ def scenario(clients, table, target, url, revision, name):
                     if "FAILURE" in line or "Error:" in line)))
 
 
+def claude_code(project, table):
+    """Claude Code as people have it, not contained, with the entry that `symbi init --mcp-json` prints."""
+    contained = importlib.import_module("test-claude-code")
+    program, provider = contained.install(project.symbi), contained.Provider()
+    entry = project.run("init", "--mcp-json", project.path)
+    project.write(".mcp.json", entry.stdout)
+    tools = ["mcp__symbi__read"]
+    provider.play(contained.use("read", input="data/a.csv"), contained.use("read", input="data/neighbour"),
+                  contained.text("It has two rows."))
+    environment = dict(
+        project.environment(), ANTHROPIC_API_KEY="placeholder", DISABLE_AUTOUPDATER="1",
+        ANTHROPIC_BASE_URL="http://127.0.0.1:%d" % provider.server_address[1],
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1", MCP_CONNECTION_NONBLOCKING="0")
+    done = subprocess.run(
+        [program, "-p", "Read data/a.csv", "--mcp-config", ".mcp.json", "--strict-mcp-config", "--tools", "",
+         "--permission-mode", "dontAsk", "--model", contained.MODEL, "--allowedTools", ",".join(tools)],
+        env=environment, cwd=project.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    results, said = provider.results(), (done.stdout + done.stderr).decode("utf-8", "replace")
+    offered = [tool["name"] for body in provider.bodies()[:1] for tool in body.get("tools", [])]
+    name = "Claude Code, not contained: "
+    table.check(name + "starts the server of its .mcp.json and is offered its tools",
+                sorted(offered) == sorted("mcp__symbi__" + tool for tool in TOOLS), (offered, said))
+    table.check(name + "reads through a tool", len(results) == 2 and not results[0][0]
+                and "1,2" in results[0][1], (results, said))
+    table.check(name + "is refused what policy refuses", len(results) == 2 and results[1][0]
+                and "nobody-reads-neighbour" in results[1][1], results)
+    table.check(name + "ends with its answer", done.returncode == 0 and "It has two rows." in said, said)
+
+
 def waiting_run(project, table):
     """A run whose agent only waits, and the folder of its channel."""
     process = project.start(project.words("run", "waiter", "--task", "wait", "--max-calls", "1000"))
@@ -272,6 +304,7 @@ def main():
         sdk(clients, table, "symbi mcp", command)
         inspector(clients, table, "symbi mcp", command)
         conformance(clients, table, "symbi mcp", command, slow=True)
+        claude_code(project, table)
         process, channel = waiting_run(project, table)
         if process:
             command = [sys.executable, "-I", os.path.join(channel, "bridge.py"),

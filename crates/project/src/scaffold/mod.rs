@@ -12,16 +12,17 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 
 /// Folders, parents first.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     "tools",
     "policies",
     "policies/call",
+    "policies/mcp",
     "policies/run",
     "data",
     "out",
 ];
 
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     (
         "data/example.csv",
         include_str!("template/data/example.csv"),
@@ -33,6 +34,10 @@ const FILES: [(&str, &str); 7] = [
     (
         "policies/call/count.cedar",
         include_str!("template/policies/call/count.cedar"),
+    ),
+    (
+        "policies/mcp/clients.cedar",
+        include_str!("template/policies/mcp/clients.cedar"),
     ),
     (
         "policies/run/agents.cedar",

@@ -73,6 +73,12 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
          can do is its own\n  run {run}",
         names.len()
     ));
+    if open.sources(Surface::Mcp).is_empty() {
+        output.note(
+            "  nothing is permitted yet: policies/mcp holds no policy; each refusal says which one \
+             would permit the call",
+        );
+    }
     let end = serve(parts, surfaces, &watch).inspect_err(|_| discard_unused(&path))?;
     Ok(report(end.err().as_ref(), run, output))
 }

@@ -173,6 +173,63 @@ fn a_client_calls_governed_tools_and_its_leaving_completes_the_session() {
 }
 
 #[test]
+fn a_client_without_a_handshake_is_served_and_told_of_what_takes_its_time() {
+    let desk = served();
+    waits(&desk, "2");
+    let mut client = Client::start(&desk, &[]);
+    let params = |more: Value| {
+        let mut params = more;
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        params
+    };
+    let found = client.ask(1, "server/discover", &params(json!({})));
+    assert_eq!(found["result"]["supportedVersions"][0], "2026-07-28");
+    let slow = json!({"name": "waiting", "_meta": {"progressToken": "p"}});
+    let told = client.ask(2, "tools/call", &params(slow));
+    assert_eq!(told["method"], "notifications/progress");
+    assert_eq!(
+        told["params"],
+        json!({"progressToken": "p", "progress": 1, "message": "runs"})
+    );
+    let answer = client.answer();
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    assert_eq!(answer["result"]["isError"], false);
+    client.leave().expect(0);
+    desk.verified_journal();
+    desk.nothing_is_left();
+}
+
+#[test]
+fn a_new_project_s_client_may_count_and_one_without_policies_is_told_so() {
+    let desk = Desk::with_agents("");
+    desk.trust();
+    let mut client = Client::initialized(&desk, &[]);
+    let (failed, envelope) = client.call(1, "word_count", &counted());
+    assert!(!failed, "{envelope}");
+    let ended = client.leave().expect(0);
+    assert!(
+        !ended.stderr.contains("nothing is permitted"),
+        "{}",
+        ended.stderr
+    );
+
+    fs::remove_dir_all(desk.project().join("policies/mcp")).unwrap();
+    desk.trust();
+    let mut client = Client::initialized(&desk, &[]);
+    let (failed, envelope) = client.call(1, "word_count", &counted());
+    let advice = envelope["refusal"]["advice"].as_str().unwrap();
+    assert!(
+        failed && advice.contains("permit(principal == Agent::"),
+        "{envelope}"
+    );
+    client
+        .leave()
+        .expect(0)
+        .says("policies/mcp holds no policy");
+}
+
+#[test]
 fn standard_output_is_the_protocol_s_alone() {
     let desk = served();
     let mut client = Client::initialized(&desk, &[]);
