@@ -224,6 +224,7 @@ fn control_files_are_read_once_with_their_digests() {
             "policies/call/copy.cedar",
             "policies/call/count.cedar",
             "policies/common.cedar",
+            "policies/mcp/clients.cedar",
             "policies/mcp/one.cedar",
             "policies/run/agents.cedar",
             "scope/scope.toml",
@@ -245,7 +246,11 @@ fn control_files_are_read_once_with_their_digests() {
     };
     assert_eq!(
         of(Surface::Mcp),
-        ["policies/common.cedar", "policies/mcp/one.cedar"]
+        [
+            "policies/common.cedar",
+            "policies/mcp/clients.cedar",
+            "policies/mcp/one.cedar"
+        ]
     );
     assert_eq!(
         of(Surface::Run),

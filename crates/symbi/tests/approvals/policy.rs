@@ -72,16 +72,18 @@ fn a_call_that_asks_a_person_is_explained_as_after_a_yes() {
 #[test]
 fn a_denied_and_a_refused_call_say_why() {
     let desk = guarded();
-    let count = [
-        "word_count",
+    let copy = [
+        "copy_csv",
         "--arg",
         "input=data/example.csv",
+        "--arg",
+        "output=out/x.csv",
         "--as",
         "mcp",
     ];
-    desk.symbi(&explain(&count))
+    desk.symbi(&explain(&copy))
         .expect(3)
-        .says("nothing permits `word_count`")
+        .says("nothing permits `copy_csv`")
         .says("advice");
     let missing = ["word_count", "--arg", "input=data/none.csv"];
     desk.symbi(&explain(&missing))
@@ -98,8 +100,8 @@ fn a_table_of_expected_verdicts_passes_or_names_its_failing_rows() {
     let desk = guarded();
     let table = "[[case]]\ntool = \"word_count\"\narguments = { input = \"data/example.csv\" }\n\
                  expect = \"permit\"\nby = \"operator-may-count\"\n\
-                 [[case]]\ntool = \"word_count\"\nas = \"mcp\"\narguments = { input = \
-                 \"data/example.csv\" }\nexpect = \"deny\"\n\
+                 [[case]]\ntool = \"copy_csv\"\nas = \"mcp\"\narguments = { input = \
+                 \"data/example.csv\", output = \"out/x.csv\" }\nexpect = \"deny\"\n\
                  [[case]]\ntool = \"word_count\"\nexpect = \"refuse\"\n";
     let test = ["--project", "project", "policy", "test", "table.toml"];
     fs::write(desk.path("table.toml"), table).unwrap();
@@ -111,7 +113,7 @@ fn a_table_of_expected_verdicts_passes_or_names_its_failing_rows() {
     .unwrap();
     desk.symbi(&test)
         .expect(1)
-        .says("case 2: word_count by mcp: expected permit, got deny")
+        .says("case 2: copy_csv by mcp: expected permit, got deny")
         .says("2 passed, 1 failed");
     for bad in [
         "",
