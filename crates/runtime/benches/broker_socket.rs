@@ -68,6 +68,7 @@ fn gate() -> Result<CedarGate, Box<dyn Error>> {
             read_keys: Vec::new(),
             create_keys: Vec::new(),
             needs_approval: false,
+            resource: None,
         })
     };
     let shapes = (0..TOOLS).map(shape).collect::<Result<Vec<_>, _>>()?;
@@ -92,6 +93,7 @@ fn session(folder: &Path, run: RunId) -> Result<GovernedToolSession, Box<dyn Err
         stream_bytes: 8 << 20,
         time_ms: 10_000,
         require_enforced: false,
+        parsers: Vec::new(),
     };
     let contracts = ContractSet::parse((0..TOOLS).map(manifest))?;
     let tier = Box::new(FakeTier::new());
