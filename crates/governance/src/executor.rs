@@ -1,6 +1,8 @@
 //! What an embedding program supplies: tools, their preparation, and the start of their work.
 
-use model::{Canonical, Digest, JsonObject, ToolName};
+use std::time::Duration;
+
+use model::{Canonical, Digest, JsonObject, RunId, ToolName};
 use serde::Serialize;
 use worker::{ParserSpec, Running, StartError, WorkerSpec};
 
@@ -37,10 +39,27 @@ pub enum Lowered {
     },
 }
 
+/// What an executor was made for, where it was made for something. A person is shown parts of it,
+/// and policy judges them, so a session that would be another one does not start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FrozenContext {
+    pub run: Option<RunId>,
+    pub principal: Option<String>,
+    pub policy_sha256: Option<Digest>,
+    pub tool_set_sha256: Option<Digest>,
+    pub max_calls: Option<u64>,
+    pub lifetime: Option<Duration>,
+}
+
 /// The executor of a session. It starts work; the session alone waits for it.
 pub trait ActionExecutor: Send {
     /// The registry. It must not change while a session lives.
     fn tools(&self) -> &[ToolDefinition];
+
+    /// What it was made for.
+    fn frozen(&self) -> FrozenContext {
+        FrozenContext::default()
+    }
 
     /// Checks the arguments, takes snapshots, and freezes what will run. No effect.
     ///

@@ -32,7 +32,7 @@ mod settle;
 pub use call::{
     ApprovedCall, AuthorizedCall, DispatchedCall, PreparedCall, RecordFailure, RecordedCall,
 };
-pub use executor::{ActionExecutor, Lowered, ToolDefinition};
+pub use executor::{ActionExecutor, FrozenContext, Lowered, ToolDefinition};
 pub use gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict};
 pub use outcome::{CreatedFile, Outcome, StopCause, ToolOutput};
 pub use proposal::{BrokerToolCall, PreparedWork, ProposedCall};

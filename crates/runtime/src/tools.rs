@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use filegrants::{FileBroker, FileRefusal, FileRequest};
 use governance::{
-    ActionExecutor, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal, RefusalKind,
-    ResultReader, ResultRefused, ResultTerms, ToolDefinition,
+    ActionExecutor, FrozenContext, Lowered, PreparedCall, PreparedWork, ProposedCall, Refusal,
+    RefusalKind, ResultReader, ResultRefused, ResultTerms, ToolDefinition,
 };
 use model::{Redacted, RunId, ToolName};
 use sandbox::programs::{ProgramCache, ProgramError};
@@ -427,6 +427,22 @@ pub fn wanted(values: &[u64; 7]) -> Limits {
 impl ActionExecutor for ToolExecutor {
     fn tools(&self) -> &[ToolDefinition] {
         &self.definitions
+    }
+
+    /// Of the agent's launch: its descriptor names who acts, by which policies, with which tools,
+    /// how often and how long.
+    fn frozen(&self) -> FrozenContext {
+        let Some(launch) = self.launch.as_ref().map(|plan| &plan.descriptor) else {
+            return FrozenContext::default();
+        };
+        FrozenContext {
+            run: None,
+            principal: Some(launch.agent.to_string()),
+            policy_sha256: Some(launch.policy_sha256),
+            tool_set_sha256: Some(launch.tool_set_sha256),
+            max_calls: Some(launch.max_calls),
+            lifetime: Some(Duration::from_millis(launch.lifetime_ms)),
+        }
     }
 
     fn prepare(&mut self, call: ProposedCall) -> Result<PreparedCall, Refusal> {

@@ -237,6 +237,11 @@ impl GovernedToolDispatcher {
         ticket: &Ticket,
         attendant: &mut Attendant,
     ) -> Result<RecordedCall, Halt> {
+        // What was judged and shown is of the tools as they were.
+        if let Err(cause) = self.rules.check_registry(self.executor.tools()) {
+            self.note_refusal(&authorized.withdraw("the session's tools changed before it ran"))?;
+            return Err(Halt::End(cause));
+        }
         if let Some(cause) = attendant.last_look() {
             self.note_refusal(&authorized.withdraw("the session ended before it ran"))?;
             return Err(Halt::End(cause));

@@ -65,6 +65,7 @@ impl GovernedToolSession {
         let tools: Arc<[ToolDefinition]> = parts.executor.tools().into();
         let rules = SessionRules::new(&parts.state, &parts.config, &tools)
             .map_err(SessionStartError::Refused)?;
+        parts.check_executor(rules.tool_set())?;
         let signals = Arc::new(Signals::new().map_err(SessionStartError::Io)?);
         let desk = Arc::new(Desk::new(Arc::clone(&signals)));
         let (mail, inbox) = mpsc::channel(QUEUED_CALLS_MAX);

@@ -126,6 +126,32 @@ impl fmt::Debug for SessionParts {
 }
 
 impl SessionParts {
+    /// Refuses an executor that was made for another session.
+    pub(crate) fn check_executor(&self, tool_set: Digest) -> Result<(), SessionStartError> {
+        let frozen = self.executor.frozen();
+        let (state, config) = (&self.state, &self.config);
+        contradicted("run", &state.run, frozen.run.as_ref())?;
+        contradicted("principal", &state.principal, frozen.principal.as_ref())?;
+        contradicted(
+            "policy set",
+            &self.gate.digest(),
+            frozen.policy_sha256.as_ref(),
+        )?;
+        contradicted("tool set", &tool_set, frozen.tool_set_sha256.as_ref())?;
+        contradicted(
+            "number of calls",
+            &config.max_calls,
+            frozen.max_calls.as_ref(),
+        )?;
+        let millis = |it: &std::time::Duration| it.as_millis();
+        let lifetime = frozen.lifetime.as_ref().map(millis);
+        contradicted(
+            "lifetime in ms",
+            &millis(&config.lifetime),
+            lifetime.as_ref(),
+        )
+    }
+
     /// Refuses a journal that would speak of another run or principal than the session's.
     pub(crate) fn check_journal(&self) -> Result<(), SessionStartError> {
         let state = (self.state.run.to_string(), self.state.principal.clone());
@@ -148,6 +174,21 @@ impl SessionParts {
     }
 }
 
+fn contradicted<T: PartialEq + fmt::Display>(
+    what: &'static str,
+    session: &T,
+    executor: Option<&T>,
+) -> Result<(), SessionStartError> {
+    match executor {
+        Some(executor) if executor != session => Err(SessionStartError::OtherExecutor {
+            what,
+            session: session.to_string(),
+            executor: executor.to_string(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Why a session did not start.
 #[derive(Debug)]
 pub enum SessionStartError {
@@ -157,6 +198,12 @@ pub enum SessionStartError {
         what: &'static str,
         session: String,
         journal: String,
+    },
+    /// The executor was made for another session than the owner describes.
+    OtherExecutor {
+        what: &'static str,
+        session: String,
+        executor: String,
     },
     Io(std::io::Error),
 }
@@ -173,6 +220,14 @@ impl fmt::Display for SessionStartError {
                 f,
                 "the session's {what} is `{session}`, its journal's is `{journal}`"
             ),
+            Self::OtherExecutor {
+                what,
+                session,
+                executor,
+            } => write!(
+                f,
+                "the session's {what} is `{session}`, and the executor was made for `{executor}`"
+            ),
             Self::Io(_) => f.write_str("the session's thread could not be made"),
         }
     }
@@ -182,7 +237,7 @@ impl std::error::Error for SessionStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Refused(error) => Some(error),
-            Self::OtherJournal { .. } => None,
+            Self::OtherJournal { .. } | Self::OtherExecutor { .. } => None,
             Self::Io(error) => Some(error),
         }
     }

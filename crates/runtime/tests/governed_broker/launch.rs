@@ -232,3 +232,29 @@ async fn a_launch_cancelled_after_an_effect_leaves_that_effect_once_and_no_worke
     let written = std::fs::read(governed.project.file("out/b.csv")).unwrap();
     assert_eq!(written, b"a,b\n");
 }
+
+#[tokio::test]
+async fn an_effect_before_the_agent_was_cancelled_stays_once_and_no_worker_survives() {
+    let project = crate::support::Project::new();
+    let channel = project.channel_parent().join("channel");
+    std::fs::create_dir(&channel).unwrap();
+    let plan = agent_plan(&["sleep", "4242"], &channel, false);
+    let governed = Setup::default().namespace().launch(plan).start_in(project);
+    let agent = governed.session.launch("command").await.unwrap();
+    let copy = json!({"input": "data/a.csv", "output": "out/b.csv"});
+    succeeded(governed.call("1", "copy_csv", copy).await);
+    governed.session.cancel();
+    let outcome = agent_ended(agent.ended().await);
+    assert!(matches!(outcome.outcome, Outcome::Failed { .. }));
+    assert_eq!(governed.close().await.unwrap_err(), EndCause::Cancelled);
+    assert_eq!(governed.terminal()["completed"], false);
+    assert_eq!(
+        std::fs::read(governed.project.file("out/b.csv")).unwrap(),
+        b"a,b\n1,2\n"
+    );
+    assert_eq!(governed.of_kind("FilePublicationFinished").len(), 1);
+    let alive = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        std::fs::read(entry.path().join("cmdline")).is_ok_and(|it| it == b"sleep\x004242\x00")
+    });
+    assert!(!alive);
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use governance::{
     ActionExecutor, Approver, BrokerToolCall, EndCause, LoopConfig, LoopState, Outcome,
-    RecordedOutcome, Refusal,
+    ReasoningPolicyGate as _, RecordedOutcome, Refusal,
 };
 use journal::{Client, Durability, Journal, JournalWriter, MemoryWriter, RunFiles};
 use model::{AgentName, Digest, RunId};
@@ -209,7 +209,15 @@ impl Setup {
         let executor = self.executor.unwrap_or_else(|| {
             let executor = ToolExecutor::new(contracts, None, project.files(), workers, boundary());
             Box::new(match self.launch {
-                Some(plan) => executor.with_launch(plan),
+                Some(plan) => {
+                    let mut plan = plan_of(plan, &gate, &self.config);
+                    if plan.descriptor.tool_set_sha256 == Digest::of(b"tools") {
+                        let tools = executor.tools();
+                        plan.descriptor.tool_set_sha256 =
+                            governance::tool_set_digest(tools).unwrap();
+                    }
+                    executor.with_launch(plan)
+                }
                 None => executor,
             })
         });
@@ -418,6 +426,21 @@ pub fn agent_plan(argv: &[&str], channel: &Path, human_approval: bool) -> Launch
         channel: channel.to_owned(),
         shown: None,
     }
+}
+
+/// The plan as a session of this gate and configuration has it, where the test says nothing else.
+fn plan_of(
+    mut plan: LaunchPlan,
+    gate: &symbi_runtime::CedarGate,
+    config: &LoopConfig,
+) -> LaunchPlan {
+    let launch = &mut plan.descriptor;
+    if launch.policy_sha256 == Digest::of(b"policies") {
+        launch.policy_sha256 = gate.digest();
+        launch.max_calls = config.max_calls;
+        launch.lifetime_ms = u64::try_from(config.lifetime.as_millis()).unwrap();
+    }
+    plan
 }
 
 /// A memory journal that fails at a given append or sync, from 0.
