@@ -29,6 +29,8 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Longest response on the gate's socket, in bytes, with its line end: a review in JSON.
 pub const RESPONSE_BYTES_MAX: usize = 256 << 10;
 
+/// Held calls whose end is remembered, so that a late answer is told it.
+pub const HOLDS_REMEMBERED_MAX: usize = 64;
 /// Largest part of an input that is shown at once, in bytes.
 pub const INPUT_PART_BYTES_MAX: usize = 64 << 10;
 /// Answers that did not count and are recorded, in one run: a flood of them fills no journal.

@@ -40,7 +40,7 @@ impl Slice {
 }
 
 /// Attributes of a request that an approval changes.
-const APPROVAL_ATTRIBUTES: [&str; 2] = ["has_human_approval", "approved_sha256"];
+const APPROVAL_ATTRIBUTES: [&str; 2] = ["has_human_approval", "approved_fingerprint"];
 
 /// The policies of one session. Editing their files changes nothing here.
 pub struct Policies {

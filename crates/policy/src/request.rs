@@ -140,7 +140,7 @@ pub(crate) fn build(
     let principal =
         EntityUid::from_type_name_and_id(agent.clone(), EntityId::new(request.principal));
     let context = context(request, subject, approved)?;
-    let entities = resource(request.descriptor, subject)?;
+    let entities = resource(request, subject)?;
     let request = cedar_policy::Request::new(
         principal,
         subject.action.clone(),
@@ -166,6 +166,7 @@ fn context(
     let invocation = match (request.descriptor, subject.kind) {
         (Descriptor::Command(command), SubjectKind::Command) => vec![
             ("arguments", arguments(command)?),
+            ("contract", contract(command)?),
             ("sensitive", sensitive(command)),
             ("resolved", command_resolved(command)?),
         ],
@@ -202,14 +203,14 @@ fn context(
         ("invocation".to_owned(), record(invocation)?),
     ];
     if let Some(approved) = approved {
-        pairs.push(("approved_sha256".to_owned(), digest(&approved)));
+        pairs.push(("approved_fingerprint".to_owned(), digest(&approved)));
     }
     Context::from_pairs(pairs).map_err(|error| RequestError::Context(Box::new(error)))
 }
 
 /// What has no manifest (a launch, custom work) has empty texts and the highest risk.
-fn resource(descriptor: &Descriptor, subject: &Subject) -> Result<Entities, RequestError> {
-    let (version, contract, risk) = match descriptor {
+fn resource(request: &Request<'_>, subject: &Subject) -> Result<Entities, RequestError> {
+    let (version, contract, risk) = match request.descriptor {
         Descriptor::Command(it) => (
             it.version.as_str(),
             it.contract_sha256.to_hex(),
@@ -223,11 +224,20 @@ fn resource(descriptor: &Descriptor, subject: &Subject) -> Result<Entities, Requ
         ("name".to_owned(), text(&subject.name)),
         ("version".to_owned(), text(version)),
         ("contract_sha256".to_owned(), Value::new_string(contract)),
+        ("fingerprint".to_owned(), digest(&request.call_sha256)),
         ("risk_tier".to_owned(), text(risk)),
     ]);
     let entity = Entity::new(subject.resource.clone(), attributes, HashSet::new())
         .map_err(|error| RequestError::Resource(Box::new(error)))?;
     Entities::from_entities([entity], None).map_err(|error| RequestError::Resource(Box::new(error)))
+}
+
+/// The manifest as the call itself has it.
+fn contract(command: &CommandDescriptor) -> Result<Value, RequestError> {
+    record([
+        ("version", text(&command.version)),
+        ("sha256", digest(&command.contract_sha256)),
+    ])
 }
 
 fn arguments(command: &CommandDescriptor) -> Result<Value, RequestError> {

@@ -12,6 +12,7 @@ use crate::shape::{LaunchShape, ToolKind, ToolShape};
 
 /// The types that every action's context is made of.
 const TYPES: &str = "\
+type Contract = { version: String, sha256: String };
 type Limit = { value: Long, enforcement: String };
 type Limits = { memory_mib: Limit, cpu_milli: Limit, pids: Limit, file_bytes: Limit, \
 scratch_bytes: Limit, stream_bytes: Limit, time_ms: Limit, landlock: String };
@@ -30,12 +31,13 @@ type Parser = { program: Program, limits: Limits };
 ";
 
 /// What a policy reads of any resource.
-const RESOURCE: &str =
-    "{ name: String, version: String, contract_sha256: String, risk_tier: String }";
+const RESOURCE: &str = "{ name: String, version: String, contract_sha256: String, fingerprint: String, \
+     risk_tier: String }";
 
 /// The schema's own names. Cedar lets no other namespace use one of them again.
-const OWN_NAMES: [&str; 11] = [
+const OWN_NAMES: [&str; 12] = [
     "Agent",
+    "Contract",
     "Custom",
     "InputFile",
     "Launch",
@@ -370,7 +372,7 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
                 &merged_keys(&action.tools, |tool| &tool.create_keys),
             );
             format!(
-                "arguments: {{ {} }}, sensitive: Set<String>,\n    resolved: {}",
+                "arguments: {{ {} }}, contract: Contract, sensitive: Set<String>,\n    resolved: {}",
                 arguments.join(", "),
                 resolved(&filesystem, ", parser?: Parser")
             )
@@ -380,7 +382,7 @@ fn write_action(text: &mut String, id: &str, action: &ActionShape<'_>) -> Result
     let _ = writeln!(
         text,
         "action \"{id}\" appliesTo {{ principal: [Agent], resource: [{}], context: {{\n  \
-         trusted: Trusted, has_human_approval: Bool, approved_sha256?: String,\n  \
+         trusted: Trusted, has_human_approval: Bool, approved_fingerprint?: String,\n  \
          invocation: {{ {invocation} }}\n}} }};",
         resources.join(", ")
     );

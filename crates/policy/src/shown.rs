@@ -12,6 +12,8 @@ pub struct ShownRequest {
     pub principal: String,
     pub action: String,
     pub resource: String,
+    /// The resource's attributes, in Cedar's JSON form.
+    pub resource_attributes: String,
     /// The context, in Cedar's JSON form.
     pub context: String,
 }
@@ -40,12 +42,17 @@ impl Policies {
         let written = |uid: Option<&cedar_policy::EntityUid>| {
             uid.map_or_else(String::new, |uid| Untrusted::new(uid.to_string()).escaped())
         };
+        let resource = built.request.resource();
+        let resource = resource.and_then(|uid| built.entities.get(uid));
+        let resource = resource.and_then(|entity| entity.to_json_value().ok());
+        let attributes = resource.as_ref().and_then(|it| it.get("attrs"));
         let context = built.request.context();
         let context = context.and_then(|context| context.to_json_value().ok());
         Ok(Some(ShownRequest {
             principal: written(built.request.principal()),
             action: written(built.request.action()),
             resource: written(built.request.resource()),
+            resource_attributes: attributes.map_or_else(String::new, ToString::to_string),
             context: context.map_or_else(String::new, |context| context.to_string()),
         }))
     }

@@ -12,6 +12,8 @@ mod calls;
 mod chat;
 #[path = "governed_broker/contracts.rs"]
 mod contracts;
+#[path = "governed_broker/embedding.rs"]
+mod embedding;
 #[path = "governed_broker/ends.rs"]
 mod ends;
 #[path = "governed_broker/files.rs"]

@@ -346,7 +346,8 @@ fn custom_work_is_decided_by_kind_and_digest() {
 #[test]
 fn an_approval_counts_for_its_own_call_only() {
     let all = policies(&when(
-        "context.has_human_approval && context has approved_sha256 && context.approved_sha256 != \"\"",
+        "context.has_human_approval && context has approved_fingerprint && \
+         context.approved_fingerprint == resource.fingerprint",
     ));
     let call = command(copy_call());
     let trusted = team();

@@ -4,5 +4,6 @@ mod api {
     pub(crate) use crate::{LaunchShape, PolicySource, PolicyType, Request, ToolKind, ToolShape};
 }
 mod decisions;
+mod documented;
 mod fixture;
 mod loading;

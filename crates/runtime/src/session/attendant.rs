@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{mpsc, oneshot};
 use worker::{Ended, Ending, OutputFile, Stream};
 
-use crate::session::desk::{Answer, Desk, HeldCall, HoldError};
+use crate::session::desk::{Answer, Desk, HeldCall, HeldEnd, HoldError};
 use crate::session::parts::{CloseReply, Job, LaunchEnd, Message};
 use crate::session::progress::{CallStep, Observed, Progress};
 use crate::session::signals::Signals;
@@ -211,7 +211,11 @@ impl Attendant {
         };
         ticket.set_held(false);
         // What was answered in time counts.
-        Waited::Over(match (ended_early, self.desk.clear()) {
+        let early = ended_early.as_ref().map(|early| match early {
+            Decision::SessionEnds(_) => HeldEnd::SessionEnded,
+            _ => HeldEnd::Withdrawn,
+        });
+        Waited::Over(match (ended_early, self.desk.clear(early)) {
             (Some(early), _) => early,
             (None, Some(answer)) => Decision::Answered(answer),
             (None, None) => Decision::Expired,
@@ -220,7 +224,7 @@ impl Attendant {
 
     /// Ends a held call's wait because the session ends.
     pub(crate) fn give_up(&self, cause: EndCause) -> Decision {
-        self.desk.clear();
+        self.desk.clear(Some(HeldEnd::SessionEnded));
         Decision::SessionEnds(cause)
     }
 

@@ -1,10 +1,11 @@
 //! Calls that wait for a person's answer, and what did not count as one.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use approval::limits::ANSWERS_REFUSED_MAX;
+use approval::limits::{ANSWERS_REFUSED_MAX, HOLDS_REMEMBERED_MAX};
 use approval::{HeldId, HeldIdError, Review, ReviewError, ReviewParts};
 use governance::{Approver, LoopState, PreparedCall, Receipt};
 use journal::limits::{NAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX};
@@ -37,11 +38,36 @@ pub struct HeldCall {
     pub inputs: Vec<String>,
 }
 
+/// How a call's wait for a person ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldEnd {
+    Approved,
+    Denied,
+    Expired,
+    Withdrawn,
+    SessionEnded,
+}
+
+impl fmt::Display for HeldEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Approved => "it was approved",
+            Self::Denied => "it was denied",
+            Self::Expired => "its time is over",
+            Self::Withdrawn => "it was withdrawn",
+            Self::SessionEnded => "its run ended",
+        })
+    }
+}
+
 /// Why an answer did not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecideError {
-    /// Nothing is held under that id: answered, expired, withdrawn, or never there.
-    NotHeld { held_id: String },
+    /// Nothing is held under that id any more, or never was.
+    NotHeld {
+        held_id: String,
+        end: Option<HeldEnd>,
+    },
     /// The answer is about another text than the one that is held.
     OtherReview { held: Digest, named: Digest },
     /// The clock stands before the time at which the call was held: no record could say when
@@ -52,11 +78,13 @@ pub enum DecideError {
 impl fmt::Display for DecideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotHeld { held_id } => write!(
-                f,
-                "no call is held as `{}`: it was answered, expired or withdrawn",
-                model::Untrusted::new(held_id).escaped()
-            ),
+            Self::NotHeld { held_id, end } => {
+                let held_id = model::Untrusted::new(held_id).escaped();
+                match end {
+                    Some(end) => write!(f, "no call is held as `{held_id}` any more: {end}"),
+                    None => write!(f, "no call is held as `{held_id}`, and none of late was"),
+                }
+            }
             Self::OtherReview { held, named } => {
                 write!(
                     f,
@@ -80,6 +108,15 @@ pub(crate) struct Answer {
     pub(crate) approver: Approver,
     pub(crate) at: String,
     pub(crate) inputs_shown: Vec<InputShown>,
+}
+
+impl Answer {
+    const fn end(&self) -> HeldEnd {
+        match self.approved {
+            true => HeldEnd::Approved,
+            false => HeldEnd::Denied,
+        }
+    }
 }
 
 /// An answer that does not count, or a connection that could have brought one.
@@ -154,6 +191,8 @@ impl Held {
 pub(crate) struct Desk {
     held: Mutex<Held>,
     uncounted: Mutex<Uncounted>,
+    /// The last calls that are held no longer, oldest first.
+    ended: Mutex<VecDeque<(String, HeldEnd)>>,
     signals: Arc<Signals>,
     changes: watch::Sender<u64>,
 }
@@ -193,6 +232,15 @@ impl HeldCalls {
         self.desk.decide(held_id, review_sha256, approved, approver)
     }
 
+    /// Why nothing is held under that id.
+    #[must_use]
+    pub fn not_held(&self, held_id: &str) -> DecideError {
+        DecideError::NotHeld {
+            held_id: held_id.to_owned(),
+            end: self.desk.end_of(held_id),
+        }
+    }
+
     /// Reads a part of a held call's input: of the snapshot that was taken, never of what lies at
     /// its path now. What is read counts as shown on `surface`.
     ///
@@ -228,6 +276,7 @@ impl Desk {
         Self {
             held: Mutex::new(Held::default()),
             uncounted: Mutex::default(),
+            ended: Mutex::default(),
             signals,
             changes: watch::Sender::new(0),
         }
@@ -371,14 +420,15 @@ impl Desk {
         approver: Approver,
     ) -> Result<(), DecideError> {
         let mut held = self.lock();
-        let not_held = || DecideError::NotHeld {
+        let not_held = |end| DecideError::NotHeld {
             held_id: held_id.to_owned(),
+            end,
         };
         let call = held
             .call
             .as_ref()
             .filter(|call| call.held_id == held_id)
-            .ok_or_else(not_held)?;
+            .ok_or_else(|| not_held(self.end_of(held_id)))?;
         if call.review_sha256 != review_sha256 {
             return Err(DecideError::OtherReview {
                 held: call.review_sha256,
@@ -386,7 +436,8 @@ impl Desk {
             });
         }
         if !held.is_open() {
-            return Err(not_held());
+            let answered = held.answer.as_ref().map(Answer::end);
+            return Err(not_held(Some(answered.unwrap_or(HeldEnd::Expired))));
         }
         let now = SystemTime::now();
         if held.until.is_some_and(|until| now < until.created) {
@@ -415,11 +466,31 @@ impl Desk {
         self.lock().until.is_none_or(|until| until.is_over())
     }
 
-    /// Takes the call away, with the answer that it got.
-    pub(crate) fn clear(&self) -> Option<Answer> {
-        let answer = std::mem::take(&mut *self.lock()).answer;
+    /// Takes the call away, with the answer that it got; `early` is an end without one.
+    pub(crate) fn clear(&self, early: Option<HeldEnd>) -> Option<Answer> {
+        let held = std::mem::take(&mut *self.lock());
+        if let Some(call) = held.call {
+            let answered = held.answer.as_ref().map(Answer::end);
+            let end = early.or(answered).unwrap_or(HeldEnd::Expired);
+            let mut ended = self.lock_ended();
+            if ended.len() >= HOLDS_REMEMBERED_MAX {
+                ended.pop_front();
+            }
+            ended.push_back((call.held_id, end));
+        }
         self.has_changed();
-        answer
+        held.answer
+    }
+
+    fn lock_ended(&self) -> std::sync::MutexGuard<'_, VecDeque<(String, HeldEnd)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How a call's wait ended, if it did of late.
+    fn end_of(&self, held_id: &str) -> Option<HeldEnd> {
+        let ended = self.lock_ended();
+        let found = ended.iter().find(|(id, _)| id == held_id);
+        found.map(|(_, end)| *end)
     }
 }
 
@@ -465,5 +536,110 @@ impl HeldCall {
             expires_at: self.expires_at.clone(),
             inputs_shown: answer.inputs_shown,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A desk with a call whose deadline is `until`.
+    fn desk(until: Deadline) -> (Desk, Digest) {
+        let desk = Desk::new(Arc::new(Signals::new().unwrap()));
+        let digest = Digest::of(b"text\n");
+        let review = Review::received("text\n".to_owned(), digest).unwrap();
+        let call = Canonical::of(&1).unwrap();
+        *desk.lock() = Held {
+            call: Some(HeldCall {
+                held_id: "held-1".to_owned(),
+                principal: "tester".to_owned(),
+                tool: "guarded".to_owned(),
+                call_sha256: call.digest(),
+                call,
+                review_sha256: review.sha256(),
+                review,
+                created_at: rfc3339(until.created),
+                expires_at: rfc3339(until.wall),
+                inputs: Vec::new(),
+            }),
+            until: Some(until),
+            ..Held::default()
+        };
+        (desk, digest)
+    }
+
+    fn approve(desk: &Desk, digest: Digest) -> Result<(), DecideError> {
+        let approver = Approver {
+            surface: "terminal".to_owned(),
+            identity: "uid 0".to_owned(),
+            signatures: Vec::new(),
+        };
+        desk.decide("held-1", digest, true, approver)
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_takes_no_answer_and_that_is_recorded() {
+        let (now, later) = (SystemTime::now(), SystemTime::now() + HOUR);
+        let (good, digest) = desk(Deadline::new(now, HOUR, Instant::now() + HOUR));
+        assert_eq!(approve(&good, digest), Ok(()));
+        let (desk, digest) = desk(Deadline::new(later, HOUR, Instant::now() + HOUR));
+        let refused = approve(&desk, digest).unwrap_err();
+        assert!(
+            matches!(refused, DecideError::ClockSetBack { .. }),
+            "{refused}"
+        );
+        assert!(!desk.is_answered());
+        assert!(
+            desk.take_uncounted()[0]
+                .reason
+                .contains("clock was set back")
+        );
+    }
+
+    #[test]
+    fn the_first_of_the_three_clocks_ends_a_held_call() {
+        let (now, soon) = (SystemTime::now(), Instant::now() + HOUR);
+        let fresh = Deadline::new(now, HOUR, soon);
+        let over = [
+            Deadline {
+                monotonic: Instant::now(),
+                ..fresh
+            },
+            Deadline {
+                boot: boot_time(),
+                ..fresh
+            },
+            Deadline { wall: now, ..fresh },
+        ];
+        for until in over {
+            let (desk, digest) = desk(until);
+            assert!(desk.is_over() && desk.pending().is_empty());
+            let refused = approve(&desk, digest).unwrap_err().to_string();
+            assert!(refused.ends_with("its time is over"), "{refused}");
+        }
+        assert!(!desk(fresh).0.is_over());
+    }
+
+    #[test]
+    fn a_late_answer_is_told_how_the_wait_ended_for_the_last_calls() {
+        let fresh = || Deadline::new(SystemTime::now(), HOUR, Instant::now() + HOUR);
+        let (desk, digest) = desk(fresh());
+        approve(&desk, digest).unwrap();
+        let twice = approve(&desk, digest).unwrap_err().to_string();
+        assert!(twice.ends_with("it was approved"), "{twice}");
+        assert!(desk.clear(None).is_some());
+        let late = approve(&desk, digest).unwrap_err().to_string();
+        assert!(late.ends_with("it was approved"), "{late}");
+        for _ in 0..HOLDS_REMEMBERED_MAX {
+            let (other, _) = super::tests::desk(fresh());
+            let mut call = other.lock().call.clone().unwrap();
+            call.held_id = "held-2".to_owned();
+            desk.lock().call = Some(call);
+            desk.clear(Some(HeldEnd::Withdrawn));
+        }
+        let forgotten = approve(&desk, digest).unwrap_err().to_string();
+        assert!(forgotten.ends_with("none of late was"), "{forgotten}");
     }
 }

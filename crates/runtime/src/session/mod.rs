@@ -12,7 +12,7 @@ mod signals;
 mod thread;
 mod ticket;
 
-pub use desk::{DecideError, HeldCall, HeldCalls, UncountedAnswer};
+pub use desk::{DecideError, HeldCall, HeldCalls, HeldEnd, UncountedAnswer};
 pub use dispatcher::{GovernedToolDispatcher, RegisterError, RunRegister};
 pub use handle::GovernedToolSession;
 pub use inputs::{InputPart, ReadInputError};

@@ -454,3 +454,22 @@ async fn what_a_refusal_advises_is_in_its_record_too() {
     assert_eq!(record["advice"].as_str(), refusal.advice.as_deref());
     governed.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn ten_thousand_arguments_with_escapes_in_each_are_refused_in_a_few_plain_words() {
+    let governed = Setup::default().start();
+    let many: serde_json::Map<_, _> = (0..10_000)
+        .map(|it| (format!("a{it}\u{1b}[2J"), json!("\u{202e}\u{1b}]0;x\u{7}")))
+        .collect();
+    let refusal = refused(governed.call("1", "guarded", many.into()).await);
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    let record = &governed.of_kind("CallRefused")[0];
+    let reason = record["reason"].as_str().unwrap();
+    assert!(reason.len() <= journal::limits::TEXT_BYTES_MAX);
+    assert!(
+        !reason.contains('\u{1b}') && !reason.contains('\u{202e}'),
+        "{reason}"
+    );
+    assert!(governed.session.pending().is_empty());
+    governed.close().await.unwrap();
+}

@@ -250,13 +250,13 @@ impl GateDesk {
                 text: call.review.text().to_owned(),
                 review_sha256: call.review_sha256,
             }),
-            None => not_held(held_id),
+            None => refuse(&held.not_held(held_id.as_str())),
         }
     }
 
     fn decide(&self, held: &HeldCalls, decide: &Decide, peer: Peer) -> Response {
         let Some(call) = find(held, &decide.held_id) else {
-            let response = not_held(&decide.held_id);
+            let response = refuse(&held.not_held(decide.held_id.as_str()));
             if let Response::Refused(refused) = &response {
                 uncounted(held, peer, Some(&decide.held_id), &refused.reason);
             }
@@ -338,10 +338,4 @@ impl GateDesk {
 fn find(held: &HeldCalls, held_id: &HeldId) -> Option<HeldCall> {
     let mut pending = held.pending().into_iter();
     pending.find(|call| call.held_id == held_id.as_str())
-}
-
-fn not_held(held_id: &HeldId) -> Response {
-    refuse(&format!(
-        "no call is held as `{held_id}`: it was answered, expired or withdrawn"
-    ))
 }

@@ -32,14 +32,20 @@ fn check(open: &OpenProject, output: Output) -> Result<Exit, Failure> {
     let mut surfaces = Vec::new();
     for surface in Surface::ALL {
         let policies = open.policies(surface, &config, &contracts)?;
-        for warning in policies.warnings() {
+        let warnings: Vec<String> = policies
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        for warning in &warnings {
             output.note(&format!("warning: {warning}"));
         }
         let digest = policies.digest();
         let files = open.sources(surface).len();
         if output.is_json() {
             surfaces.push(serde_json::json!({
-                "surface": surface.as_str(), "files": files, "sha256": digest, "valid": true
+                "surface": surface.as_str(), "files": files, "sha256": digest, "valid": true,
+                "warnings": warnings,
             }));
         } else {
             output.line(&format!(

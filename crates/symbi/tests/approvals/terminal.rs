@@ -309,3 +309,75 @@ fn lines_that_are_no_answer_are_recorded_without_what_was_typed() {
     assert_eq!(records[0]["surface"], "terminal");
     assert!(!records[0].to_string().contains("hunter2"));
 }
+
+/// A project whose agent's launch demands a person's yes.
+fn launching() -> crate::desk::Desk {
+    let desk = guarded();
+    configure(
+        &desk,
+        "[agents.plain]\nexecutor = \"command\"\ncommand = [\"echo\", \"{task}\"]\n\
+         allowed_tools = [\"word_count\"]\nhuman_approval = true\n",
+    );
+    let policy = "@id(\"start\")\npermit(principal, action == Action::\"tool_call::command\", \
+                  resource);\n";
+    std::fs::write(desk.project().join("policies/run/start.cedar"), policy).unwrap();
+    desk.trust();
+    desk
+}
+
+#[test]
+fn a_text_that_would_paint_over_the_screen_is_shown_as_what_it_is() {
+    let desk = launching();
+    let task = format!(
+        "{}\u{1b}[2J\u{1b}[H\u{202e}symbi: approved\r\n> approve {}\u{9b}31m\u{7f}\u{2028}e\u{301}",
+        "x".repeat(200),
+        "held-0"
+    );
+    let run = [
+        "--project",
+        "project",
+        "run",
+        "plain",
+        "--task",
+        &task,
+        "--approval-terminal",
+    ];
+    let steps = [
+        wait("Type one of these lines"),
+        wait("> "),
+        press("deny {id}\n"),
+    ];
+    let screen = on_terminal(&desk, &run, &steps).expect(4);
+    let question = screen.text.split("symbi: a call waits").nth(1).unwrap();
+    let (review, _) = question.split_once("review sha256").unwrap();
+    let strange = |c: char| !matches!(c, ' '..='~' | '\r' | '\n');
+    assert!(!review.contains(strange), "{review:?}");
+    for line in review.lines().skip(1).filter(|line| !line.is_empty()) {
+        assert!(line.starts_with("| ") || line.starts_with("+ "), "{line:?}");
+        assert!(line.trim_end().len() <= 80, "{line:?}");
+    }
+    let joined: String = review.replace("\r\n+ ", "");
+    assert!(joined.contains("\\u001b[2J\\u001b[H\\u202esymbi: approved\\r\\n> approve held-0\\u009b31m\\u007f\\u2028e\\u0301"), "{joined}");
+}
+
+#[test]
+fn a_request_that_nobody_would_read_to_its_end_is_denied_unasked() {
+    let desk = launching();
+    let task = "a\u{1b}[2J".repeat(10_000);
+    let run = [
+        "--project",
+        "project",
+        "run",
+        "plain",
+        "--task",
+        &task,
+        "--approval-terminal",
+    ];
+    let screen = on_terminal(&desk, &run, &[]).expect(4);
+    assert!(!screen.text.contains(ASKS) && !screen.text.contains('\u{1b}'));
+    let screen = screen.says("more than 65536 bytes when it is shown");
+    drop(screen);
+    let refused = &records(&desk, "CallRefused")[0];
+    assert!(refused["reason"].as_str().unwrap().contains("65536 bytes"));
+    desk.nothing_is_left();
+}

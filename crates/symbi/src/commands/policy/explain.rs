@@ -39,10 +39,12 @@ fn as_json(found: &Found, call: &CallArgs, principal: &str) -> Value {
         fields.insert("call_sha256".to_owned(), json!(decided.call_sha256));
         fields.insert("needs_approval".to_owned(), json!(decided.as_if_approved));
         let request = decided.request.as_ref().map(|request| {
-            let context: Value = serde_json::from_str(&request.context).unwrap_or_default();
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
             json!({
                 "principal": request.principal, "action": request.action,
-                "resource": request.resource, "context": context,
+                "resource": request.resource,
+                "resource_attributes": read(&request.resource_attributes),
+                "context": read(&request.context),
             })
         });
         fields.insert("request".to_owned(), json!(request));
