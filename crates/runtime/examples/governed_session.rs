@@ -74,6 +74,7 @@ fn executor(folder: &Path) -> Result<ToolExecutor, Box<dyn Error>> {
         stream_bytes: 1 << 20,
         time_ms: 10_000,
         require_enforced: false,
+        parsers: Vec::new(),
     };
     Ok(ToolExecutor::new(
         contracts,
@@ -94,6 +95,7 @@ fn gate() -> Result<CedarGate, Box<dyn Error>> {
         name: model::ToolName::new("count_words")?,
         kind: ToolKind::Command,
         action: None,
+        resource: None,
         arguments: vec![(
             model::ArgumentName::new("input")?,
             model::PolicyType::Text,

@@ -101,7 +101,7 @@ fn answering_twice_late_or_to_a_made_up_id_is_refused() {
     assert_ne!(second, real);
     gate(&desk, &["approve", &real])
         .expect(3)
-        .says("answered, expired or withdrawn");
+        .says("and none of late was");
     gate(&desk, &["deny", &second]).expect(0);
     wait(child).expect(4);
 }
