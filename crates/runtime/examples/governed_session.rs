@@ -111,7 +111,7 @@ fn gate() -> Result<CedarGate, Box<dyn Error>> {
 }
 
 /// Serves two calls in a session whose signed journal is below `folder`; returns what they said.
-pub async fn serve(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+pub(crate) async fn serve(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let (run, key) = (RunId::new(), ProjectKey::generate()?);
     let files = RunFiles::create(&folder.join("state"), run, PRINCIPAL, &key)?;
     let journal = files.path().to_owned();
@@ -172,7 +172,7 @@ pub async fn serve(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 /// A folder with two notes.
-pub fn folder() -> Result<tempfile::TempDir, Box<dyn Error>> {
+pub(crate) fn folder() -> Result<tempfile::TempDir, Box<dyn Error>> {
     use std::os::unix::fs::DirBuilderExt as _;
     let folder = tempfile::tempdir()?;
     let mut builder = std::fs::DirBuilder::new();
