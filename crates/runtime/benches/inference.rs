@@ -9,7 +9,6 @@
     clippy::panic,
     clippy::expect_used,
     clippy::indexing_slicing,
-    dead_code,
     unused_imports,
     reason = "a bench prints its figures, and takes the helpers of tests"
 )]

@@ -266,7 +266,7 @@ fn processes(limit: usize) {
 
 fn file_size(limit: usize) {
     let path = Path::new("/tmp/symbi-probe-size");
-    let written = File::create(&path).and_then(|mut file| file.write_all(&vec![1; limit + 1]));
+    let written = File::create(path).and_then(|mut file| file.write_all(&vec![1; limit + 1]));
     match written {
         Ok(()) => breach(&format!("it wrote a file of {} bytes", limit + 1)),
         Err(error) => well(&format!("one byte more is refused: {error}")),

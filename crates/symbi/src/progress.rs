@@ -99,7 +99,7 @@ impl Live {
         let desk = Arc::new(Desk::default());
         let screen = Arc::new(Screen::new(output));
         let teller = match output.is_json() {
-            true => Teller::Events(Events::new(hearing)),
+            true => Teller::Events(Events::new(hearing, terms.run)),
             false => Teller::Words(Words::new(hearing, terms)),
         };
         let (told, shown) = (Arc::clone(&desk), Arc::clone(&screen));

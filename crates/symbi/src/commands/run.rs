@@ -108,7 +108,7 @@ pub(crate) fn run_agent(
         inference: inference.as_ref(),
     };
     let plan = launch_plan(open, &config, &facts, &folder.path().join("channel"))?;
-    let live = owner.live(&facts)?;
+    let live = owner.live(run, &facts)?;
     let surfaces = surfaces.beside(live.as_ref().map(Live::screen));
     let place = RunPlace::create(open, run, name.as_str())?;
     let (journal, vkey) = (place.files.journal().clone(), place.vkey.clone());
@@ -157,7 +157,7 @@ pub(crate) fn run_agent(
 
 impl Owner<'_> {
     /// Starts to show a run, where it is to be shown.
-    fn live(&self, facts: &LaunchFacts<'_>) -> Result<Option<Live>, Failure> {
+    fn live(&self, run: RunId, facts: &LaunchFacts<'_>) -> Result<Option<Live>, Failure> {
         let Some(output) = self.show else {
             return Ok(None);
         };
@@ -166,6 +166,7 @@ impl Owner<'_> {
             AgentExecutor::Command { .. } => Hearing::Plain,
         };
         let terms = progress::Terms {
+            run,
             agent: facts.name.to_string(),
             max_calls: facts.args.max_calls,
             lifetime: Duration::from_secs(facts.args.budget_timeout),

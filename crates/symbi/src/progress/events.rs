@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::RunId;
 use serde_json::{Map, Value, json};
 
 use super::agent::{Heard, Hearing, Listener};
@@ -13,12 +14,14 @@ use crate::agents::claude_code::Remark;
 #[derive(Debug)]
 pub(super) struct Events {
     listener: Listener,
+    run: RunId,
 }
 
 impl Events {
-    pub(super) const fn new(hearing: Hearing) -> Self {
+    pub(super) const fn new(hearing: Hearing, run: RunId) -> Self {
         Self {
             listener: Listener::new(hearing),
+            run,
         }
     }
 
@@ -26,18 +29,16 @@ impl Events {
         let value = match note {
             Note::Said(bytes) => {
                 let heard = self.listener.hear(bytes);
-                return said(heard, at, lines);
+                return self.said(heard, at, lines);
             }
             Note::Call {
                 call_id,
                 tool,
                 step,
             } => {
-                let mut value = of_step(step);
-                value["event"] = json!("call");
-                value["call_id"] = json!(call_id);
-                value["tool"] = json!(tool);
-                value
+                let call = json!({"event": "call", "call_id": call_id, "tool": tool});
+                lines.push(self.line([call, of_step(step)], at));
+                return;
             }
             Note::ModelRefused { reason } => {
                 json!({"event": "model", "step": "refused", "reason": reason})
@@ -62,12 +63,13 @@ impl Events {
                 "reason": reason,
             }),
         };
-        lines.push(line(value, at));
+        lines.push(self.line([value], at));
     }
 
     /// Tells what is left.
     pub(super) fn end(&mut self, at: Duration, lines: &mut Vec<Line>) {
-        said(self.listener.end(), at, lines);
+        let heard = self.listener.end();
+        self.said(heard, at, lines);
     }
 }
 
@@ -106,35 +108,42 @@ fn of_step(step: &Step) -> Value {
     }
 }
 
-fn said(heard: Vec<Heard>, at: Duration, lines: &mut Vec<Line>) {
-    for heard in heard {
-        let value = match heard {
-            Heard::Result(text) => json!({"event": "output", "text": text}),
-            Heard::Remark(Remark::Started { version }) => {
-                json!({"event": "agent", "step": "started", "version": version})
-            }
-            Heard::Remark(Remark::Text { message, text }) => {
-                json!({"event": "agent", "step": "says", "message": message, "text": text})
-            }
-            Heard::Remark(Remark::Thinks { message }) => {
-                json!({"event": "agent", "step": "thinks", "message": message})
-            }
-            Heard::Remark(Remark::Asks { message, tool }) => {
-                json!({"event": "agent", "step": "asks", "message": message, "tool": tool})
-            }
-            Heard::Remark(Remark::CallFailed) => json!({"event": "agent", "step": "call_failed"}),
-        };
-        lines.push(line(value, at));
+impl Events {
+    fn said(&self, heard: Vec<Heard>, at: Duration, lines: &mut Vec<Line>) {
+        for heard in heard {
+            let value = match heard {
+                Heard::Result(text) => json!({"event": "output", "text": text}),
+                Heard::Remark(Remark::Started { version }) => {
+                    json!({"event": "agent", "step": "started", "version": version})
+                }
+                Heard::Remark(Remark::Text { message, text }) => {
+                    json!({"event": "agent", "step": "says", "message": message, "text": text})
+                }
+                Heard::Remark(Remark::Thinks { message }) => {
+                    json!({"event": "agent", "step": "thinks", "message": message})
+                }
+                Heard::Remark(Remark::Asks { message, tool }) => {
+                    json!({"event": "agent", "step": "asks", "message": message, "tool": tool})
+                }
+                Heard::Remark(Remark::CallFailed) => {
+                    json!({"event": "agent", "step": "call_failed"})
+                }
+            };
+            lines.push(self.line([value], at));
+        }
     }
-}
 
-/// The event with its time, in milliseconds since the run was begun.
-fn line(value: Value, at: Duration) -> Line {
-    let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
-    let mut whole = Map::new();
-    whole.insert("at_ms".to_owned(), json!(millis));
-    if let Value::Object(fields) = value {
-        whole.extend(fields);
+    /// The event with its run, and its time in milliseconds since that was begun.
+    fn line<const N: usize>(&self, values: [Value; N], at: Duration) -> Line {
+        let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+        let mut whole = Map::new();
+        whole.insert("at_ms".to_owned(), json!(millis));
+        whole.insert("run_id".to_owned(), json!(self.run));
+        for value in values {
+            if let Value::Object(fields) = value {
+                whole.extend(fields);
+            }
+        }
+        Line::Event(Value::Object(whole).to_string())
     }
-    Line::Event(Value::Object(whole).to_string())
 }

@@ -91,9 +91,9 @@ impl Screen {
             self.write(&line);
         }
         if let Some(status) = status.filter(|_| self.lively) {
-            let columns = tcgetwinsize(rustix::stdio::stderr())
-                .map_or(COLUMNS_DEFAULT, |size| size.ws_col)
-                .max(1);
+            let told = tcgetwinsize(rustix::stdio::stderr()).map(|size| size.ws_col);
+            let columns = told.ok().filter(|columns| *columns > 0);
+            let columns = columns.unwrap_or(COLUMNS_DEFAULT);
             let shown: String = status.chars().take(usize::from(columns) - 1).collect();
             let _ = write!(io::stderr().lock(), "{shown}");
             let _ = io::stderr().lock().flush();

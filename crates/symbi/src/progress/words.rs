@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::Untrusted;
+use model::{RunId, Untrusted};
 
 use super::agent::{Heard, Hearing, Listener};
 use super::note::{Note, Step, is_launch};
@@ -15,6 +15,7 @@ const QUOTED_CHARS_MAX: usize = 300;
 /// What a run may use up.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
+    pub(crate) run: RunId,
     pub(crate) agent: String,
     pub(crate) max_calls: u64,
     pub(crate) lifetime: Duration,
@@ -114,7 +115,7 @@ impl Words {
             Step::Held { .. } => self.held(&format!("the start of {tool}"), step),
             Step::Running => {
                 self.doing = None;
-                Some(format!("{agent} runs, contained"))
+                Some(format!("{agent} runs, contained: run {}", self.terms.run))
             }
             // The end of the run says these.
             Step::Prepared { .. } | Step::Refused { .. } | Step::Ended { .. } => None,
@@ -262,6 +263,7 @@ mod tests {
         Words::new(
             hearing,
             Terms {
+                run: RunId::new(),
                 agent: "reviewer".to_owned(),
                 max_calls: 7,
                 lifetime: Duration::from_secs(60),

@@ -1,8 +1,10 @@
 //! What goes out on stdout and stderr, whatever the command.
 
+use std::fs;
+
 use serde_json::Value;
 
-use crate::desk::{Desk, Ended};
+use crate::desk::{Desk, Ended, interrupt, until};
 
 fn project() -> Desk {
     let desk = Desk::empty();
@@ -129,4 +131,31 @@ fn what_is_no_option_asks_for_no_json() {
         .symbi(&["--nonsense", "--", "--json"])
         .expect(2);
     assert_eq!(ended.stdout, "");
+}
+
+#[test]
+fn an_interrupt_is_caught_before_anything_else_is_done() {
+    let desk = Desk::with_agents("");
+    desk.trust();
+    for _ in 0..5 {
+        let call = [
+            "--project",
+            "project",
+            "call",
+            "word_count",
+            "--arg",
+            "input=data/example.csv",
+        ];
+        let child = desk.start(&call);
+        let status = format!("/proc/{}/status", child.id());
+        until("a handler of SIGINT", || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            caught.is_some_and(|mask| mask & 2 != 0)
+        });
+        let ended = interrupt(child);
+        assert!(ended.code.is_some(), "a signal ended it: {}", ended.stderr);
+        desk.nothing_is_left();
+    }
 }

@@ -54,17 +54,18 @@ pub(crate) enum Remark {
 impl Remark {
     /// The remarks of one line of its output; none where it cannot be read.
     pub(crate) fn of_line(line: &[u8]) -> Vec<Self> {
-        let Ok(line) = serde_json::from_slice::<Value>(line) else {
-            return Vec::new();
-        };
+        serde_json::from_slice(line).map_or_else(|_| Vec::new(), |line| Self::of(&line))
+    }
+
+    fn of(line: &Value) -> Vec<Self> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let kind = line["type"].as_str().unwrap_or_default();
         if kind == "system" && line["subtype"] == "init" {
             let version = text(&line["claude_code_version"]);
             return vec![Self::Started { version }];
         }
-        let message = text(&line["message"]["id"]);
-        let blocks = line["message"]["content"].as_array();
+        let message = line.pointer("/message/id").map_or_else(String::new, text);
+        let blocks = line.pointer("/message/content").and_then(Value::as_array);
         let of_block = |block: &Value| {
             let message = message.clone();
             match (kind, block["type"].as_str()?) {

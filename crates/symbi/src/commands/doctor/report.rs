@@ -2,7 +2,7 @@
 
 use model::{RunId, Untrusted};
 use sandbox::probes::{Finding, Verdict};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use worker::{Limits, TierKind};
 
 use super::tiers::Other;
@@ -79,23 +79,24 @@ impl Report {
             .iter()
             .map(|(run, next)| json!({ "run": run, "next": next }))
             .collect();
-        let mut value = json!({
-            "tier": self.kind, "available": self.examined.is_ok(), "others": self.others,
-            "waiting": waiting,
-        });
-        match &self.examined {
-            Ok(examined) => {
-                value["sound"] = json!(examined.is_sound());
-                value["limits"] = json!(examined.limits);
-                value["probes"] = json!(examined.findings);
-            }
-            Err(failure) => {
-                value["sound"] = json!(false);
-                value["reason"] = json!(failure.message);
-                value["remedy"] = json!(failure.help);
-            }
+        let found = match &self.examined {
+            Ok(examined) => json!({
+                "available": true, "sound": examined.is_sound(), "limits": examined.limits,
+                "probes": examined.findings,
+            }),
+            Err(failure) => json!({
+                "available": false, "sound": false, "reason": failure.message,
+                "remedy": failure.help,
+            }),
+        };
+        let mut whole = Map::new();
+        whole.insert("tier".to_owned(), json!(self.kind));
+        if let Value::Object(found) = found {
+            whole.extend(found);
         }
-        value
+        whole.insert("others".to_owned(), json!(self.others));
+        whole.insert("waiting".to_owned(), json!(waiting));
+        Value::Object(whole)
     }
 }
 
