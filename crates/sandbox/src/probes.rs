@@ -110,7 +110,9 @@ pub fn probe(tier: &mut dyn Tier, place: &ProbePlace<'_>) -> Result<Vec<Finding>
         what: "its folder",
         reason: error.to_string(),
     })?;
-    let program = identify_file(place.init, PROGRAM, &place.root).map_err(|error| {
+    // It is no script: no root is asked for its interpreter.
+    let system = WorkerRoot::System { also: Vec::new() };
+    let program = identify_file(place.init, PROGRAM, &system).map_err(|error| {
         let reason = error.to_string();
         ProbeError::Place {
             what: "`symbi-init`",
