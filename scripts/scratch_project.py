@@ -51,8 +51,8 @@ def arguments(description, reserved=()):
                         choices=["namespace", *CONTAINERS, "firecracker"], help="where workers run")
     parser.add_argument("--image", default=os.environ.get("SYMBI_TEST_IMAGE"), metavar="NAME",
                         help="of a container tier [default: the environment's SYMBI_TEST_IMAGE]")
-    parser.add_argument("--socket", default=os.environ.get("SYMBI_TEST_SOCKET"), metavar="PATH",
-                        help="of its engine [default: the environment's SYMBI_TEST_SOCKET]")
+    parser.add_argument("--socket", default=os.environ.get("SYMBI_TEST_ENGINE"), metavar="PATH",
+                        help="of its engine [default: the environment's SYMBI_TEST_ENGINE]")
     for name in reserved:
         parser.add_argument(name, metavar="PATH", help="reserved")
     found = parser.parse_args()
