@@ -89,7 +89,7 @@ fn a_failed_snapshot_returns_the_charge_with_the_refusal() {
 
 /// A process that holds the whole pool until its input ends.
 fn holding(project: &Project) -> (Child, Holder) {
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
             "tests::pool::holding_child",
@@ -109,6 +109,8 @@ fn holding(project: &Project) -> (Child, Holder) {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+    child.kill().unwrap();
+    child.wait().unwrap();
     panic!("the child holds nothing");
 }
 
