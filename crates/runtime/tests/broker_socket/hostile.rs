@@ -64,8 +64,8 @@ impl Attack {
         let governed = Setup::default().namespace().launch(plan).start_in(project);
         let broker = serve(&governed);
         let agent = governed.session.launch("command").await.unwrap();
-        let end = tokio::time::timeout(PATIENCE * 2, agent.ended()).await;
-        let end = end.expect("the agent does not end");
+        let ended = tokio::time::timeout(PATIENCE * 2, agent.ended()).await;
+        let end = ended.unwrap();
         Self {
             governed,
             broker,
@@ -79,7 +79,8 @@ impl Attack {
         let stderr = String::from_utf8_lossy(&outcome.output.stderr).into_owned();
         assert_eq!(outcome.outcome, Outcome::Succeeded, "{stderr}");
         self.broker.close().await.unwrap();
-        assert_eq!(self.governed.terminal()["completed"], true);
+        let completed = json!(true);
+        assert_eq!(self.governed.terminal().get("completed"), Some(&completed));
         let said = serde_json::from_slice(&outcome.output.stdout).unwrap();
         (said, self.governed)
     }
