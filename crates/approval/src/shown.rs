@@ -1,13 +1,19 @@
 //! Bytes and long texts on a screen: nothing in them is obeyed, and nothing in them can pass for
 //! a line of ours.
 
-/// Bytes as printable ASCII and line feeds: other characters as `\u{…}`, bytes that are no
-/// UTF-8 as `\xNN`, a backslash as two.
+/// Bytes as printable ASCII and line feeds: tabs and carriage returns as `\t` and `\r`, other
+/// characters as `\u{…}`, bytes that are no UTF-8 as `\xNN`, a backslash as two, so that no two
+/// inputs are shown alike.
 #[must_use]
 pub fn visible_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        out.push_str(&model::Untrusted::new(chunk.valid()).escaped_lines());
+        for character in chunk.valid().chars() {
+            match character {
+                '\n' | ' '..='[' | ']'..='~' => out.push(character),
+                other => out.extend(other.escape_default()),
+            }
+        }
         for byte in chunk.invalid() {
             out.push_str(&format!("\\x{byte:02x}"));
         }

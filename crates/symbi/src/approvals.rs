@@ -49,13 +49,21 @@ struct Surface {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// Whose calls a person is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asks {
+    pub(crate) run: RunId,
+    /// Some call of the run can demand approval. A chat is not bothered about any other run.
+    pub(crate) needed: bool,
+}
+
 impl Surfaces {
     /// Opens what the command line and the configuration ask for.
     pub(crate) fn open(
         open: &OpenProject,
         config: &Config,
         args: &ApprovalArgs,
-        run: RunId,
+        asks: Asks,
     ) -> Result<Self, Failure> {
         let settings = &config.approval;
         let wanted = |flag: bool, surface| flag || settings.surfaces.contains(&surface);
@@ -77,9 +85,9 @@ impl Surfaces {
             }
         }
         let gate = wanted(args.approval_gate, ApprovalSurface::Gate)
-            .then(|| open_gate(open, config, operators, run))
+            .then(|| open_gate(open, config, operators, asks.run))
             .transpose()?;
-        let chat = open_chat(open, config, run)?;
+        let chat = open_chat(open, config, asks)?;
         let seconds = args.approval_timeout.unwrap_or(settings.timeout_seconds);
         Ok(Self {
             terminal,
@@ -97,11 +105,11 @@ impl Surfaces {
     pub(crate) fn for_client(
         open: &OpenProject,
         config: &Config,
-        run: RunId,
+        asks: Asks,
     ) -> Result<Option<Self>, Failure> {
         let operators = operators(config)?;
-        let gate = operators.map(|operators| open_gate(open, config, Some(operators), run));
-        let (gate, chat) = (gate.transpose()?, open_chat(open, config, run)?);
+        let gate = operators.map(|operators| open_gate(open, config, Some(operators), asks.run));
+        let (gate, chat) = (gate.transpose()?, open_chat(open, config, asks)?);
         if gate.is_none() && chat.is_none() {
             return Ok(None);
         }
@@ -178,9 +186,10 @@ fn operators(config: &Config) -> Result<Option<Operators>, Failure> {
 }
 
 /// The chat, where the project asks in one.
-fn open_chat(open: &OpenProject, config: &Config, run: RunId) -> Result<Option<Chat>, Failure> {
-    let name = config.approval.chat.as_deref();
-    name.map(|name| Chat::open(open, name, run)).transpose()
+fn open_chat(open: &OpenProject, config: &Config, asks: Asks) -> Result<Option<Chat>, Failure> {
+    let name = config.approval.chat.as_deref().filter(|_| asks.needed);
+    name.map(|name| Chat::open(open, name, asks.run))
+        .transpose()
 }
 
 fn open_gate(

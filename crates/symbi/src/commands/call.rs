@@ -12,7 +12,7 @@ use symbi_runtime::envelope::{Envelope, JournalPlace};
 use symbi_runtime::reasoning::governed_session::{Answer, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
 
-use crate::approvals::Surfaces;
+use crate::approvals::{Asks, Surfaces};
 use crate::args::{ApprovalArgs, CallArgs, Common};
 use crate::claim::{self, Begun, Claim};
 use crate::exit::{Exit, Failure};
@@ -83,7 +83,7 @@ pub(crate) fn run(
     let config = open.config()?;
     let contracts = open.contracts()?;
     let contract = find_tool(&contracts, &args.tool)?;
-    let name = contract.name().clone();
+    let (name, needed) = (contract.name().clone(), contract.needs_approval());
     let policies = if verdict == Some(open.policy_verdict()) {
         let shapes = [shape(contract)];
         let principals = principals(&config);
@@ -96,7 +96,7 @@ pub(crate) fn run(
     let (tier, init_sha256) = govern::tier(&open, &config)?;
     let executor = govern::executor(&open, &config, contracts, std::slice::from_ref(&name), tier)?;
     let run = claim.run();
-    let surfaces = Surfaces::open(&open, &config, approval, run)?;
+    let surfaces = Surfaces::open(&open, &config, approval, Asks { run, needed })?;
     let place = RunPlace::create(&open, run, OPERATOR)?;
     let parts = SessionParts {
         executor: Box::new(executor),

@@ -13,8 +13,9 @@ use serde_json::Value;
 use symbi_runtime::cli_executor::broker::{McpToolBroker, SERVER_NAME};
 use symbi_runtime::reasoning::governed_session::{Approvals, GovernedToolSession, SessionParts};
 use symbi_runtime::{CedarGate, LedgerRegister};
+use toolclad::Contract;
 
-use crate::approvals::Surfaces;
+use crate::approvals::{Asks, Surfaces};
 use crate::args::{Common, McpArgs};
 use crate::commands::call::exit_of_end;
 use crate::commands::run::{Budgets, discard_unused};
@@ -40,9 +41,10 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
     let policies = open.policies(Surface::Mcp, &config, &contracts)?;
     let (tier, init_sha256) = govern::tier(&open, &config)?;
     let names: Vec<_> = contracts.iter().map(|it| it.name().clone()).collect();
+    let needed = contracts.iter().any(Contract::needs_approval);
     let executor = govern::executor(&open, &config, contracts, &names, tier)?;
     let run = RunId::new();
-    let surfaces = Surfaces::for_client(&open, &config, run)?;
+    let surfaces = Surfaces::for_client(&open, &config, Asks { run, needed })?;
     let place = RunPlace::create(&open, run, &principal)?;
     let path = place.files.path().to_owned();
     let parts = SessionParts {

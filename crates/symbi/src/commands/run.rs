@@ -16,9 +16,10 @@ use symbi_runtime::reasoning::governed_session::{
     Answer, GovernedToolSession, LaunchEnd, SessionParts,
 };
 use symbi_runtime::{CedarGate, LedgerRegister};
+use toolclad::Contract;
 
 use crate::agents::claude_code::{self, Story};
-use crate::approvals::Surfaces;
+use crate::approvals::{Asks, Surfaces};
 use crate::args::{ApprovalArgs, Common, RunArgs};
 use crate::claim::{self, Begun, Claim};
 use crate::commands::call::{exit_of_answer, exit_of_end};
@@ -95,8 +96,10 @@ pub(crate) fn run_agent(
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = model_channel(open, &config, args, &settings)?;
     let (tier, init_sha256) = govern::tier(open, &config)?;
+    let asking = |it: &Contract| it.needs_approval() && settings.allowed_tools.contains(it.name());
+    let needed = settings.human_approval || contracts.iter().any(asking);
     let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
-    let surfaces = Surfaces::open(open, &config, approval, run)?;
+    let surfaces = Surfaces::open(open, &config, approval, Asks { run, needed })?;
     let folder = run_folder(open, run)?;
     let facts = LaunchFacts {
         name: &name,

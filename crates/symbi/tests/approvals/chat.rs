@@ -216,6 +216,16 @@ fn a_chat_that_is_not_there_is_named_before_anything_runs() {
     desk.configure("ops.secret", "short\n");
     desk.symbi(&call(&[])).expect(2).says("fewer than 16 bytes");
     assert!(!created(&desk) && desk.journals().is_empty());
+    // A call that asks nobody does not need the chat.
+    let plain = [
+        "--project",
+        "project",
+        "call",
+        "word_count",
+        "--arg",
+        "input=data/example.csv",
+    ];
+    desk.symbi(&plain).expect(0);
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn another_user_and_another_namespace_are_refused() {
             &desk,
             &["setpriv", "--reuid=1001", "--clear-groups", "--regid=1001"],
         );
-        assert!(said.contains("you are uid 1001"), "{said}");
+        assert!(said.contains("and the other to uid 1001"), "{said}");
         fs::set_permissions(desk.path("run/symbi"), fs::Permissions::from_mode(0o700)).unwrap();
     }
     let said = raw_as(&desk, &["unshare", "--user", "--map-current-user"]);
@@ -305,7 +305,8 @@ fn another_user_and_another_namespace_are_refused() {
     );
     let recorded = records(&desk, "AnswerRefused");
     assert!(recorded.len() >= 2, "{recorded:?}");
-    let elsewhere = "the connection was refused: your process is in other user or pid namespaces";
+    let elsewhere =
+        "the connection was refused: the other process is in other user or pid namespaces";
     let last = recorded.last().unwrap();
     assert!(
         last["reason"].as_str().unwrap().starts_with(elsewhere),
