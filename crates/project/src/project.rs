@@ -30,6 +30,11 @@ pub const CONTROL_NAMES: [&str; 8] = [
     ".git",
 ];
 
+/// How the names of manifests end, in `tools/`.
+const MANIFEST: &str = ".clad.toml";
+/// How the names of policies end.
+const POLICY: &str = ".cedar";
+
 /// Who asks for calls: each has policies of its own beside the common ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Surface {
@@ -95,6 +100,11 @@ pub enum ProjectError {
     PolicyFolder {
         path: String,
     },
+    /// A file that is meant to count, by a name that nothing reads.
+    FileName {
+        path: String,
+        suffix: &'static str,
+    },
     TooManyFiles {
         max: usize,
     },
@@ -158,19 +168,14 @@ impl fmt::Display for ProjectError {
             }
             Self::Folder(error) => error.fmt(f),
             Self::Text(faults) => faults.fmt(f),
-            Self::PolicyFolder { path } => {
-                write!(f, "no surface reads the policies in `{path}`\n  help: ")?;
-                let name = path.rsplit('/').next().unwrap_or(path);
-                let surfaces = Surface::ALL.map(Surface::as_str);
-                match nearest(name, surfaces) {
-                    Some(surface) if path.matches('/').count() == 1 => {
-                        write!(f, "did you mean `policies/{surface}`?")
-                    }
-                    _ => write!(
-                        f,
-                        "policies stand in policies/ or policies/{{call,run,mcp}}/"
-                    ),
-                }
+            Self::PolicyFolder { path } => write_policy_folder(f, path),
+            Self::FileName { path, suffix } => {
+                let shown = shown(Path::new(path));
+                write!(
+                    f,
+                    "nothing reads `{shown}`: names there end in `{suffix}`, in small letters\n  \
+                     help: rename it, or move it away"
+                )
             }
             Self::TooManyFiles { max } => {
                 write!(
@@ -185,6 +190,21 @@ impl fmt::Display for ProjectError {
                 )
             }
         }
+    }
+}
+
+fn write_policy_folder(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
+    write!(f, "no surface reads the policies in `{path}`\n  help: ")?;
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let surfaces = Surface::ALL.map(Surface::as_str);
+    match nearest(name, surfaces) {
+        Some(surface) if path.matches('/').count() == 1 => {
+            write!(f, "did you mean `policies/{surface}`?")
+        }
+        _ => write!(
+            f,
+            "policies stand in policies/ or policies/{{call,run,mcp}}/"
+        ),
     }
 }
 
@@ -336,10 +356,10 @@ impl Reading {
             reading.file(&scope, "scope.toml", "scope/scope.toml")?;
         }
         if let Some(tools) = reading.folder(folder, "tools")? {
-            reading.matching(&tools, "tools", ".clad.toml")?;
+            reading.matching(&tools, "tools", MANIFEST)?;
         }
         if let Some(policies) = reading.folder(folder, "policies")? {
-            reading.matching(&policies, "policies", ".cedar")?;
+            reading.matching(&policies, "policies", POLICY)?;
             for name in reading.subfolders(&policies)? {
                 let path = format!("policies/{name}");
                 if !Surface::ALL.iter().any(|surface| surface.as_str() == name) {
@@ -352,7 +372,7 @@ impl Reading {
                     let path = format!("{path}/{inner}");
                     return Err(ProjectError::PolicyFolder { path });
                 }
-                reading.matching(&surface, &path, ".cedar")?;
+                reading.matching(&surface, &path, POLICY)?;
             }
         }
         Ok(reading)
@@ -391,11 +411,28 @@ impl Reading {
         Ok(names)
     }
 
-    /// The files of one folder whose names end in `suffix`.
-    fn matching(&mut self, folder: &Folder, path: &str, suffix: &str) -> Result<(), ProjectError> {
+    /// The files of one folder whose names end in `suffix`. One that would silently not count is
+    /// refused: `X.CLAD.TOML`, `x.toml`.
+    fn matching(
+        &mut self,
+        folder: &Folder,
+        path: &str,
+        suffix: &'static str,
+    ) -> Result<(), ProjectError> {
+        let last = suffix.rfind('.').and_then(|dot| suffix.get(dot..));
         for (name, kind) in folder.entries()? {
-            if name.ends_with(suffix) && kind != FileType::Directory {
-                self.file(folder, &name, &format!("{path}/{name}"))?;
+            if kind == FileType::Directory {
+                continue;
+            }
+            let place = format!("{path}/{name}");
+            let small = name.to_lowercase();
+            if name.ends_with(suffix) {
+                self.file(folder, &name, &place)?;
+            } else if !small.starts_with('.') && last.is_some_and(|last| small.ends_with(last)) {
+                return Err(ProjectError::FileName {
+                    path: place,
+                    suffix,
+                });
             }
         }
         Ok(())

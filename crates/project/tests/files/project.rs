@@ -273,6 +273,29 @@ fn a_policy_folder_that_no_surface_reads_is_refused() {
 }
 
 #[test]
+fn a_file_that_would_silently_not_count_is_refused_by_name() {
+    for path in [
+        "tools/UPPER.CLAD.TOML",
+        "tools/x.toml",
+        "policies/X.CEDAR",
+        "policies/call/x.Cedar",
+    ] {
+        let home = Home::with_project();
+        home.write(path, "");
+        let error = Project::open(&home.project()).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("nothing reads `{path}`")),
+            "{error}"
+        );
+        assert!(error.contains("help: rename it"), "{error}");
+    }
+    let home = Home::with_project();
+    home.write("tools/README.md", "");
+    home.write("tools/.x.toml", "");
+    assert!(Project::open(&home.project()).is_ok());
+}
+
+#[test]
 fn a_control_file_is_read_at_its_size_limit_and_refused_past_it() {
     let home = Home::with_project();
     let max = usize::try_from(limits::CONTROL_FILE_BYTES_MAX).unwrap();
