@@ -412,23 +412,21 @@ impl Reading {
     }
 
     /// The files of one folder whose names end in `suffix`. One that would silently not count is
-    /// refused: `X.CLAD.TOML`, `x.toml`.
+    /// refused: `X.CLAD.TOML`.
     fn matching(
         &mut self,
         folder: &Folder,
         path: &str,
         suffix: &'static str,
     ) -> Result<(), ProjectError> {
-        let last = suffix.rfind('.').and_then(|dot| suffix.get(dot..));
         for (name, kind) in folder.entries()? {
             if kind == FileType::Directory {
                 continue;
             }
             let place = format!("{path}/{name}");
-            let small = name.to_lowercase();
             if name.ends_with(suffix) {
                 self.file(folder, &name, &place)?;
-            } else if !small.starts_with('.') && last.is_some_and(|last| small.ends_with(last)) {
+            } else if name.to_lowercase().ends_with(suffix) {
                 return Err(ProjectError::FileName {
                     path: place,
                     suffix,

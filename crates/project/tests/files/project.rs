@@ -276,7 +276,7 @@ fn a_policy_folder_that_no_surface_reads_is_refused() {
 fn a_file_that_would_silently_not_count_is_refused_by_name() {
     for path in [
         "tools/UPPER.CLAD.TOML",
-        "tools/x.toml",
+        "tools/x.clad.Toml",
         "policies/X.CEDAR",
         "policies/call/x.Cedar",
     ] {
@@ -291,7 +291,7 @@ fn a_file_that_would_silently_not_count_is_refused_by_name() {
     }
     let home = Home::with_project();
     home.write("tools/README.md", "");
-    home.write("tools/.x.toml", "");
+    home.write("tools/notes.toml", "");
     assert!(Project::open(&home.project()).is_ok());
 }
 
