@@ -18,7 +18,7 @@ from scratch_project import Project, Table, arguments, shell_tool
 
 # What the inference channel lets through, and what `symbi` may take for it.
 ANSWER_BYTES = 4 << 20
-MEMORY_KIB_MAX = 40 << 10
+MEMORY_KIB_MAX = 40 * 1000 * 1000 // 1024
 REQUESTS = 6
 
 AGENT = """import http.client, json
@@ -121,7 +121,7 @@ def main():
     table.check("each answer of %d bytes arrives whole" % ANSWER_BYTES,
                 ended.code == 0 and whole == ["200 %d" % ANSWER_BYTES] * REQUESTS, ended)
     most = max(kib, default=0)
-    print("largest resident set: %.1f MB" % (most / 1000))
+    print("largest resident set: %.1f MB" % (most * 1024 / 1e6))
     table.check("and symbi takes less than %d KiB for it" % MEMORY_KIB_MAX,
                 0 < most < MEMORY_KIB_MAX, most)
     return table.end()

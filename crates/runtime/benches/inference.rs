@@ -6,8 +6,6 @@
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
     clippy::indexing_slicing,
     unused_imports,
     reason = "a bench prints its figures, and takes the helpers of tests"
