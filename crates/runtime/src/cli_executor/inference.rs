@@ -246,7 +246,7 @@ impl Proxy {
         let body = if head.event_stream {
             BodyExt::boxed(relay.stream())
         } else {
-            full(relay.collect().await?)
+            BodyExt::boxed(relay.collect().await?)
         };
         Ok(with_head(&head, body))
     }

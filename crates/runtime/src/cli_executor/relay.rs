@@ -1,11 +1,12 @@
 //! A provider's answer on its way to the agent: bounded, checked, hashed, and recorded at its end.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use governance::EndCause;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use inference::{Refusal, ResponseGuard};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -50,17 +51,17 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Takes the whole answer, and only then gives it out.
-    pub(crate) async fn collect(mut self) -> Result<Vec<u8>, Refusal> {
-        let mut kept = Vec::new();
+    pub(crate) async fn collect(mut self) -> Result<Whole, Refusal> {
+        let mut kept = Whole::default();
         let reason = loop {
             match next_piece(&mut self.body, self.patience.until).await {
                 Piece::Data(bytes) => match self.guard.feed(&bytes) {
-                    Ok(pass) => kept.extend(pass),
+                    Ok(pass) => kept.push(pass),
                     Err(refused) => break refused.to_string(),
                 },
                 Piece::End => match self.guard.finish() {
                     Ok(finished) => {
-                        kept.extend(finished.tail);
+                        kept.push(finished.tail);
                         let whole = Some((finished.bytes, finished.sha256));
                         self.open.complete(self.status, whole, None).await?;
                         return Ok(kept);
@@ -145,6 +146,44 @@ async fn next_piece(body: &mut Incoming, until: Instant) -> Piece {
                 }
             }
         }
+    }
+}
+
+/// A whole answer, in the pieces in which it came: one large buffer would be copied as it grows.
+#[derive(Debug, Default)]
+pub(crate) struct Whole {
+    pieces: VecDeque<Bytes>,
+    bytes: u64,
+}
+
+impl Whole {
+    fn push(&mut self, piece: Vec<u8>) {
+        if !piece.is_empty() {
+            self.bytes += piece.len() as u64;
+            self.pieces.push_back(Bytes::from(piece));
+        }
+    }
+}
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        self.bytes -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        std::task::Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes)
     }
 }
 
