@@ -15,9 +15,9 @@ use crate::limits::{LIFETIME_MAX, PATH_BYTES_MAX};
 use crate::wire::{CapacityLimits, LeaseState, LeaseStatus, Response, Terms};
 
 /// Why a lease stays whose container nobody has seen.
-const UNSEEN: &str = "its owner died, and may have asked the engine for a container that does not \
-                      exist yet; it is looked for until it is seen, or for two minutes in which \
-                      the engine knows none";
+const UNSEEN: &str = "its owner died, and the engine knows no container of it: it is removed \
+                      already, or still to be made; it is looked for until it is seen, or for two \
+                      minutes in which the engine knows none";
 
 /// What keeps a lease alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +45,17 @@ pub(crate) struct Book {
     file: LeaseFile,
     entries: BTreeMap<String, Entry>,
     boot: String,
+    /// The user's staging pool: it learns which charges outlive their processes.
+    pool: StagingPool,
 }
 
 impl Book {
     /// Leases of before: those whose owner still lives wait for its connection, the others end.
-    pub(crate) fn new(file: LeaseFile, found: BTreeMap<String, LeaseRecord>) -> Self {
+    pub(crate) fn new(
+        file: LeaseFile,
+        found: BTreeMap<String, LeaseRecord>,
+        pool: StagingPool,
+    ) -> Self {
         let boot = clock::boot_id();
         let keeping = |record: &LeaseRecord| match record.boot == boot && record.owner.lives() {
             true => Keeping::Process,
@@ -68,6 +74,16 @@ impl Book {
             entries: entries.collect(),
             file,
             boot,
+            pool,
+        }
+    }
+
+    /// Dismisses the references of leases that are not there any more.
+    pub(crate) fn dismiss_strays(&self) {
+        for lease in self.pool.references().unwrap_or_default() {
+            if !self.entries.contains_key(&lease) {
+                let _ = self.pool.dismiss(&lease);
+            }
         }
     }
 
@@ -148,25 +164,24 @@ impl Book {
 
     /// The reference that keeps the owner's staging space charged, then the lease itself.
     fn write(&mut self, record: &LeaseRecord) -> Result<(), String> {
-        let pool = pool(&record.staging)?;
-        let referred = pool.refer(&record.lease, record.owner);
+        let referred = self.pool.refer(&record.lease, record.owner);
         referred.map_err(|error| format!("the staging space cannot be referred to: {error}"))?;
         self.file.take(record).map_err(|fault| {
             // What may be on disk all the same ends with a restart: nobody was told of it.
-            let _ = pool.dismiss(&record.lease);
+            let _ = self.pool.dismiss(&record.lease);
             said(&fault)
         })
     }
 
     /// Ends a lease whose container is gone. One that is not there has ended.
     pub(crate) fn end(&mut self, lease: &str) -> Result<(), String> {
-        let Some(entry) = self.entries.remove(lease) else {
+        if self.entries.remove(lease).is_none() {
             return Ok(());
-        };
+        }
         let left = self.entries.values().map(|entry| &entry.record);
         let ended = self.file.end(lease, left).map_err(|fault| said(&fault));
-        // A reference that stays only keeps a charge: it is dismissed with the next start.
-        let _ = pool(&entry.record.staging).map(|pool| pool.dismiss(lease));
+        // A reference that stays only keeps a charge: the next start dismisses it.
+        let _ = self.pool.dismiss(lease);
         ended
     }
 
@@ -328,11 +343,6 @@ fn check(terms: &Terms) -> Result<(), &'static str> {
         true => Err("the lifetime of the lease is too long"),
         false => Ok(()),
     }
-}
-
-/// The pool, for its references only: no space is taken of it here.
-pub(crate) fn pool(staging: &Path) -> Result<StagingPool, String> {
-    StagingPool::open_ambient(staging, 0).map_err(|error| error.to_string())
 }
 
 fn unavailable(reason: &str) -> Response {

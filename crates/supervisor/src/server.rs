@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use filegrants::StagingPool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -35,6 +36,8 @@ pub struct Terms {
     pub state: PathBuf,
     /// The folder of sockets.
     pub sockets: PathBuf,
+    /// The user's staging pool.
+    pub staging: PathBuf,
     /// What all leases may have together, as the user's configuration says it now.
     pub capacity: Box<dyn Fn() -> Result<CapacityLimits, String> + Send + Sync>,
     /// Of the program.
@@ -64,11 +67,13 @@ impl Terms {
     pub fn new(
         state: PathBuf,
         sockets: PathBuf,
+        staging: PathBuf,
         capacity: Box<dyn Fn() -> Result<CapacityLimits, String> + Send + Sync>,
     ) -> Self {
         Self {
             state,
             sockets,
+            staging,
             capacity,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             persistent: false,
@@ -158,9 +163,16 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     let listener = listen(&sockets)?;
     let store = folder.store()?;
     let (file, found) = LeaseFile::open(PrivateFolder::open(&terms.state)?)?;
+    // For its references only: no space of it is taken here.
+    let pool = StagingPool::open_ambient(&terms.staging, 0).map_err(|error| {
+        let error = io::Error::other(error.to_string());
+        io_fault("use", &terms.staging)(error)
+    })?;
+    let book = Book::new(file, found, pool);
+    book.dismiss_strays();
     let fail = |step| io_fault(step, &terms.state);
     let house = Arc::new(House {
-        book: Mutex::new(Book::new(file, found)),
+        book: Mutex::new(book),
         engines: Mutex::new(remembered(&folder)?),
         ours: Namespaces::ours().map_err(fail("read the namespaces for"))?,
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)

@@ -55,7 +55,12 @@ impl World {
 
     pub(crate) fn terms(&self) -> Terms {
         let limits = Box::new(|| Ok(LIMITS));
-        let mut terms = Terms::new(self.path("state"), self.path("run"), limits);
+        let mut terms = Terms::new(
+            self.path("state"),
+            self.path("run"),
+            self.path("staging"),
+            limits,
+        );
         terms.idle = Duration::from_millis(300);
         terms.unseen = Duration::from_millis(800);
         terms

@@ -183,7 +183,7 @@ fn a_creation_that_comes_late_is_seen_and_removed() {
             && leases[0]
                 .waits_for
                 .as_ref()
-                .is_some_and(|why| why.contains("does not exist yet"))
+                .is_some_and(|why| why.contains("still to be made"))
     });
     assert_eq!(world.status().leases[0].lease, labels);
     world.proxy.release();

@@ -46,9 +46,10 @@ fn detach(dirs: &UserDirs) -> Result<Exit, Failure> {
 fn serve(args: &SupervisorArgs, dirs: UserDirs, common: &Common) -> Result<Exit, Failure> {
     supervisor::harden();
     let (state, sockets) = (dirs.supervisor(), dirs.runtime.clone());
+    let staging = dirs.state.join("staging");
     let about = format!("supervising: {}", state.display());
     let capacity = move || supervising::capacity(&dirs);
-    let mut terms = Terms::new(state, sockets, Box::new(capacity));
+    let mut terms = Terms::new(state, sockets, staging, Box::new(capacity));
     terms.persistent = args.persistent;
     terms.independent = args.unit;
     let output = Output::new(common.json);

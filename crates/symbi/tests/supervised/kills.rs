@@ -1,0 +1,150 @@
+//! SIGKILL of owner, supervisor and both.
+
+use std::process::{Child, Output};
+use std::time::Duration;
+
+use testkit::engine_proxy::Fault;
+
+use crate::owner::{AT_MOST, User, keeper};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Owner,
+    Supervisor,
+    Both,
+}
+
+/// Requests of one worker's life: create, inspect, start, kill, remove.
+const STEPS: usize = 5;
+
+fn ended(child: Child) -> Output {
+    child.wait_with_output().unwrap()
+}
+
+fn killed_at(step: usize, fault: &Fault, victim: Victim) {
+    let what = format!("{victim:?} at {fault:?} {step}");
+    let user = User::new();
+    let foreign = user.engine.add("foreign", &[("symbi.owner", "4294967294")]);
+    user.proxy.at(step, fault.clone());
+    let owner = user.owner("one_worker");
+    assert!(user.proxy.await_held(Duration::from_secs(20)), "{what}");
+    let supervisor = user.supervisor_pid();
+    if victim != Victim::Supervisor {
+        user.kill(owner.id());
+    }
+    if victim != Victim::Owner {
+        user.kill(supervisor);
+    }
+    // What the engine had not heard of yet, it hears now: a creation that comes late.
+    user.proxy.release();
+    let owner = ended(owner);
+    if victim == Victim::Supervisor {
+        let said = String::from_utf8_lossy(&owner.stderr).into_owned();
+        assert!(owner.status.success(), "{what}: {said}");
+    }
+    if victim != Victim::Owner {
+        // Whoever comes next starts another one, which removes what is left.
+        drop(keeper(user.folder.path()));
+        assert_ne!(user.supervisor_pid(), supervisor, "{what}");
+    }
+    user.until(&format!("{what}: no container"), || {
+        user.engine.containers().len() == 1
+    });
+    assert!(user.engine.containers().contains_key(&foreign), "{what}");
+    // An owner that dies after its removal, and before it could say so, leaves what looks like a
+    // creation that is still to come: no worker, and a lease that waits.
+    if step == STEPS && victim != Victim::Supervisor {
+        let waits = |it: &supervisor::LeaseStatus| {
+            let why = it.waits_for.as_ref();
+            why.is_some_and(|why| why.contains("still to be made"))
+        };
+        user.until(&format!("{what}: it waits"), || {
+            let status = user.client().status();
+            status.is_ok_and(|it| it.leases.iter().all(waits))
+        });
+        return;
+    }
+    user.until(&format!("{what}: no lease"), || {
+        user.client().status().is_ok_and(|it| it.leases.is_empty())
+    });
+    assert!(user.pool().references().unwrap().is_empty(), "{what}");
+    let workers = std::fs::read_dir(user.folder.path().join("workers")).unwrap();
+    assert_eq!(workers.count(), 0, "{what}");
+    user.pool().reclaim().unwrap();
+    let staged = std::fs::read_dir(user.folder.path().join("state/symbi/staging")).unwrap();
+    assert_eq!(staged.count(), 0, "{what}");
+}
+
+fn killed_at_every_step(victim: Victim) {
+    for step in 1..=STEPS {
+        for fault in [Fault::HoldRequest, Fault::HoldAnswer] {
+            killed_at(step, &fault, victim);
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_step_an_owner_leaves_nothing_for_more_than_five_seconds() {
+    killed_at_every_step(Victim::Owner);
+}
+
+#[test]
+fn killed_at_any_step_a_supervisor_is_replaced_and_its_owners_go_on() {
+    killed_at_every_step(Victim::Supervisor);
+}
+
+#[test]
+fn killed_at_any_step_together_owner_and_supervisor_leave_nothing_to_the_next_start() {
+    killed_at_every_step(Victim::Both);
+}
+
+#[test]
+fn a_killed_supervisor_is_replaced_at_once_though_nobody_asks_anything() {
+    let user = User::new();
+    user.proxy.at(3, Fault::HoldAnswer);
+    let owner = user.owner("one_worker");
+    assert!(user.proxy.await_held(Duration::from_secs(20)));
+    let first = user.supervisor_pid();
+    user.kill(first);
+    user.until("another supervisor", || {
+        user.client()
+            .status()
+            .is_ok_and(|it| it.pid != first && it.leases.len() == 1)
+    });
+    user.kill(owner.id());
+    ended(owner);
+    user.proxy.release();
+    user.until_nothing_is_left("the owner was killed then");
+}
+
+#[test]
+fn thirty_two_concurrent_calls_of_four_processes_share_eight_workers_and_return_them() {
+    let user = User::new();
+    let owners: Vec<Child> = (0..4).map(|_| user.owner("eight_calls")).collect();
+    for owner in owners {
+        let owner = ended(owner);
+        let said = String::from_utf8_lossy(&owner.stderr).into_owned();
+        assert!(owner.status.success(), "{said}");
+    }
+    let created = user.engine.requests();
+    let created = created.iter().filter(|it| it.ends_with("/create"));
+    assert_eq!(created.count(), 32);
+    assert!(user.engine.most_running() <= 8);
+    user.until_nothing_is_left("all calls");
+}
+
+#[test]
+fn an_engine_that_was_down_while_its_owner_died_is_cleaned_when_it_is_back() {
+    let user = User::new();
+    user.proxy.at(3, Fault::HoldAnswer);
+    let owner = user.owner("one_worker");
+    assert!(user.proxy.await_held(Duration::from_secs(20)));
+    user.engine.stop();
+    user.kill(owner.id());
+    ended(owner);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(user.engine.containers().len(), 1);
+    assert!(AT_MOST > Duration::from_secs(1));
+    user.engine.restart().unwrap();
+    user.until_nothing_is_left("the engine is back");
+}
