@@ -13,6 +13,8 @@ use crate::limits::{RUNTIME_END_PAUSE, RUNTIME_END_TIME_MAX};
 
 /// What the programs of container runtimes are called.
 const RUNTIMES: [&str; 3] = ["runsc", "containerd-shim", "docker-containerd-shim"];
+/// What the kernel calls their processes: the first 15 bytes of the program's name.
+const NAMES: [&str; 4] = ["runsc", "containerd-shim", "docker-containe", "exe"];
 /// How a runtime calls its own program when it starts itself again.
 const SELF: &str = "/proc/self/exe";
 
@@ -56,6 +58,10 @@ fn of(container: &str) -> Vec<(i32, OwnedFd)> {
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let pids = entries.filter_map(Result::ok).filter_map(number);
     pids.filter_map(|pid| {
+        // A command line can only be read while its process lets its memory be looked at; a name
+        // always can.
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        NAMES.iter().find(|it| name.starts_with(**it))?;
         let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         is_of(&line, container).then_some((pid, process))
@@ -125,9 +131,10 @@ mod tests {
 
     #[test]
     fn a_runtimes_process_that_stays_is_killed() {
-        use std::os::unix::process::CommandExt as _;
-        let mut left = std::process::Command::new("sh")
-            .arg0("runsc-sandbox")
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("runsc-sandbox");
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let mut left = std::process::Command::new(program)
             .args(["-c", "while :; do sleep 0.1; done", CONTAINER])
             .spawn()
             .unwrap();

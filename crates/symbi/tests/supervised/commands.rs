@@ -65,6 +65,13 @@ fn prune_removes_what_is_dead_says_so_and_leaves_the_rest() {
     let user = User::new();
     let mut keeper = keeper(user.folder.path());
     let kept = keeper.take(&terms(user.folder.path())).unwrap();
+    // The look that a new owner asks for is over before anything dead is there.
+    user.until("the look at the engine", || {
+        user.engine
+            .requests()
+            .iter()
+            .any(|it| it == "GET /containers/json")
+    });
     let store = &kept.id().as_str()[..8];
     let uid = rustix::process::geteuid().as_raw().to_string();
     let late = format!("{store}{}", "0".repeat(24));
