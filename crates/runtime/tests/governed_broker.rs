@@ -1,6 +1,11 @@
 //! The session as a library: real manifests, real Cedar, real journals, fake and real workers.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
