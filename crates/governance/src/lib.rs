@@ -24,6 +24,7 @@ mod mode_hint;
 mod outcome;
 mod proposal;
 mod receipt;
+mod redaction;
 mod refusal;
 mod result;
 mod rules;

@@ -15,6 +15,7 @@ use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone,
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::mode_hint;
 use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, is_contained, of_ending};
+use crate::redaction::{value_without, without};
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
 
@@ -65,6 +66,7 @@ impl DispatchedCall {
         let all_gone = settled.check_removal(gone);
         settled.read_result(&self.descriptor);
         settled.keep_output();
+        settled.mask();
         if let Some(target) = self.target {
             settled.publish(target, ended.output);
         }
@@ -241,6 +243,22 @@ impl SettledCall {
         }
     }
 
+    /// From here on nothing that a sensitive value could be read or guessed from is left.
+    fn mask(&mut self) {
+        let secrets = &self.identity.result.secrets;
+        if secrets.is_empty() {
+            return;
+        }
+        for output in [Some(&mut self.output), self.parsed.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            output.stdout = without(&output.stdout, secrets).into_owned();
+            output.stderr = without(&output.stderr, secrets).into_owned();
+        }
+        self.value = self.value.take().map(|value| value_without(value, secrets));
+    }
+
     /// Publishes after success and confirmed removal; otherwise the target is dropped, which
     /// leaves nothing behind.
     fn publish(&mut self, target: OutputTarget, written: OutputFile) {
@@ -384,7 +402,6 @@ impl SettledCall {
             created_files: self.created_files,
             value: self.value,
             shown_bytes_max: self.identity.result.shown_bytes_max,
-            secrets: self.identity.result.secrets,
             notes: self.identity.notes,
             argv: self.identity.argv,
             unavailable: self.unavailable,
@@ -439,8 +456,6 @@ pub struct RecordedOutcome {
     pub value: Option<Value>,
     /// Where the contract shortens what is shown.
     pub shown_bytes_max: Option<u64>,
-    /// What must not be shown of it.
-    pub secrets: Vec<Redacted<String>>,
     pub created_files: Vec<CreatedFile>,
     pub argv: Vec<String>,
     /// Remarks of the preparation: values that were clamped.

@@ -5,7 +5,6 @@ use model::{Digest, RunId};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::redaction::{value_without, without};
 use crate::session::Answer;
 
 /// Most bytes of a stream that an envelope carries; the journal has the whole one's digest.
@@ -151,20 +150,17 @@ impl Envelope {
         let bound = outcome.shown_bytes_max.map_or(SHOWN_BYTES_MAX, |max| {
             usize::try_from(max).map_or(SHOWN_BYTES_MAX, |max| max.min(SHOWN_BYTES_MAX))
         });
-        let told = |bytes: &[u8], max| shown(&without(bytes, &outcome.secrets), max);
-        let (text, cut) = told(&output.stdout, bound);
-        let (stderr, stderr_cut) = told(&output.stderr, SHOWN_BYTES_MAX);
+
+        let (text, cut) = shown(&output.stdout, bound);
+        let (stderr, stderr_cut) = shown(&output.stderr, SHOWN_BYTES_MAX);
         let (results, schema_error, results_cut) = match &outcome.value {
-            Some(value) => {
-                let value = value_without(value.clone(), &outcome.secrets);
-                (Some(value), None, 0)
-            }
+            Some(value) => (Some(value.clone()), None, 0),
             None if outcome.breaks_schema => (None, Some(text), cut),
             None => (Some(Value::String(text)), None, cut),
         };
         let parser = outcome.parsed.as_ref().map(|parsed| ParserBody {
             exit_code: parsed.exit_code,
-            stderr: told(&parsed.stderr, SHOWN_BYTES_MAX).0,
+            stderr: shown(&parsed.stderr, SHOWN_BYTES_MAX).0,
             output_sha256: Digest::of(&parsed.stdout),
         });
         Self {

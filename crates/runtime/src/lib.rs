@@ -12,7 +12,6 @@ pub mod clock;
 pub mod envelope;
 mod gate;
 mod parsed;
-mod redaction;
 mod register;
 mod resolver;
 mod sealing;

@@ -95,7 +95,6 @@ fn end(outcome: Outcome) -> RunEnd {
             parsed: None,
             breaks_schema: false,
             evidence_sha256: None,
-            secrets: Vec::new(),
             id: CallId::new("launch").unwrap(),
             tool: "command".to_owned(),
             call_sha256: Digest::of(b""),

@@ -1,4 +1,5 @@
-//! Sensitive values taken out of what a tool said, before anybody reads or saves it.
+//! Sensitive values taken out of what a tool said, before anybody reads, saves or hashes it: a hash
+//! of a text that holds a short secret is one that can be guessed.
 
 use std::borrow::Cow;
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 const MASK: &str = "[sensitive]";
 
 /// `bytes` with a mask in place of each secret.
+
 pub(crate) fn without<'a>(bytes: &'a [u8], secrets: &[Redacted<String>]) -> Cow<'a, [u8]> {
     let mut clean = Cow::Borrowed(bytes);
     for secret in secrets {
@@ -39,6 +41,7 @@ fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
 }
 
 /// The same for every text, key and number of a value.
+
 pub(crate) fn value_without(value: Value, secrets: &[Redacted<String>]) -> Value {
     if secrets.is_empty() {
         return value;
