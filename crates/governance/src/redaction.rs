@@ -9,7 +9,6 @@ use serde_json::Value;
 const MASK: &str = "[sensitive]";
 
 /// `bytes` with a mask in place of each secret.
-
 pub(crate) fn without<'a>(bytes: &'a [u8], secrets: &[Redacted<String>]) -> Cow<'a, [u8]> {
     let mut clean = Cow::Borrowed(bytes);
     for secret in secrets {
@@ -41,7 +40,6 @@ fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
 }
 
 /// The same for every text, key and number of a value.
-
 pub(crate) fn value_without(value: Value, secrets: &[Redacted<String>]) -> Value {
     if secrets.is_empty() {
         return value;
