@@ -1,5 +1,7 @@
 //! Supervisors in this process, engines that run nothing, and clients that come, go and lie.
 
+#![expect(clippy::unwrap_used, reason = "what the tests share is test code too")]
+
 #[path = "supervisor/engines.rs"]
 mod engines;
 #[path = "supervisor/fixture.rs"]
