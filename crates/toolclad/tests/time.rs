@@ -1,8 +1,6 @@
 //! The time of what an untrusted author or client chooses is bounded: the largest manifest, the
 //! most tools, patterns that make other engines run for years.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::{Duration, Instant};
 
 use model::JsonObject;
