@@ -59,6 +59,14 @@ impl UserDirs {
         make_own(&self.state, Demand::Own)?.make_private("staging")
     }
 
+    /// The folder of what container workers are shown, made private where it is missing.
+    ///
+    /// # Errors
+    /// [`FolderError`] where it cannot be made, or is not the caller's own and private.
+    pub fn workers(&self) -> Result<Folder, FolderError> {
+        make_own(&self.state, Demand::Own)?.make_private("workers")
+    }
+
     /// The folder of the trust records, made private where it is missing.
     pub(crate) fn make_trust(&self) -> Result<Folder, FolderError> {
         make_own(&self.state, Demand::Own)?.make_private("trust")

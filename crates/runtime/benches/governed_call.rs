@@ -116,6 +116,7 @@ fn session(folder: &std::path::Path) -> Result<GovernedToolSession, Box<dyn Erro
     )?;
     let settings = BoundarySettings {
         root: root(),
+        network: worker::Network::None,
         working_dir: "/workspace".to_owned(),
         memory_mib: 512,
         cpu_milli: 1000,

@@ -29,6 +29,7 @@ use crate::sealing::seal;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundarySettings {
     pub root: WorkerRoot,
+    pub network: Network,
     pub working_dir: String,
     pub memory_mib: u64,
     pub cpu_milli: u64,
@@ -233,7 +234,7 @@ impl ToolExecutor {
         CommandBoundary {
             tier: self.tier.kind(),
             root: self.settings.root.clone(),
-            network: Network::None,
+            network: self.settings.network,
             working_dir: self.settings.working_dir.clone(),
             limits,
             filesystem,

@@ -64,6 +64,10 @@ pub const CONTAINER_OPEN_FILES_MAX: u64 = 1024;
 pub const CONTAINER_CORE_BYTES: u64 = 1;
 /// Threads of the host that gVisor may use besides the guest's own processes.
 pub const GVISOR_HOST_THREADS_MAX: u64 = 2048;
+/// Time of the lease of a probe of an agent's container, in milliseconds.
+pub const AGENT_PROBE_MS: u64 = 30_000;
+/// Bytes that a probe says through its socket.
+pub const PROBE_WORD_BYTES_MAX: u64 = 256;
 /// Bytes of a lease's random id.
 pub const LEASE_ID_BYTES: usize = 16;
 /// Characters of a lease's id.

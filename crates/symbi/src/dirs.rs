@@ -30,6 +30,13 @@ pub(crate) fn service_manager() -> Option<(PathBuf, Option<PathBuf>)> {
     Some((runtime.join("systemd/private"), Some(runtime)))
 }
 
+/// The container engine that the caller's environment names.
+pub(crate) fn engine_host() -> Option<String> {
+    std::env::var("DOCKER_HOST")
+        .ok()
+        .filter(|host| !host.is_empty())
+}
+
 /// A variable that holds a secret.
 pub(crate) fn secret(variable: &str) -> Option<model::Redacted<String>> {
     std::env::var(variable).ok().map(model::Redacted::new)

@@ -5,15 +5,22 @@ use std::path::{Path, PathBuf};
 use filegrants::{Ceilings, FileBroker};
 use journal::{ProjectKey, RunFiles};
 use model::{Digest, RunId, ToolName};
-use project::{Config, ProjectState, SandboxSettings, UserConfig, Volume, VolumeAccess};
-use sandbox::{NamespaceConfig, NamespaceTier};
+use project::{
+    Config, ContainerNetwork, ContainerSettings, ProjectState, SandboxSettings, UserConfig, Volume,
+    VolumeAccess,
+};
+use sandbox::{ContainerKind, ContainerSpec, ContainerTier, NamespaceConfig, NamespaceTier};
 use symbi_runtime::tools::{BoundarySettings, ToolExecutor};
 use toolclad::ContractSet;
-use worker::{Tier, TierKind, WorkerRoot};
+use worker::{Network, Tier, TierKind, WorkerRoot};
 
 use crate::anchors;
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
+use crate::supervising;
+
+/// Where engines listen by default.
+const ENGINE_SOCKET: &str = "/var/run/docker.sock";
 
 /// A run's place on disk.
 #[derive(Debug)]
@@ -45,29 +52,125 @@ pub(crate) fn project_key(open: &OpenProject, state: &ProjectState) -> Result<Pr
     ProjectKey::load_or_create(&path).map_err(|error| storage(&error))
 }
 
-/// The tier that the project is configured for, and the digest of its helper.
-pub(crate) fn tier(
-    open: &OpenProject,
-    config: &Config,
-) -> Result<(Box<dyn Tier>, Digest), Failure> {
+/// A tier that is there, and what of a worker's boundary it decides.
+pub(crate) struct ReadyTier {
+    pub(crate) tier: ConfiguredTier,
+    /// Of the namespace tier's helper.
+    pub(crate) init_sha256: Option<Digest>,
+    place: TierPlace,
+}
+
+/// The tier of a project.
+pub(crate) enum ConfiguredTier {
+    Namespace(Box<NamespaceTier>),
+    Container(Box<ContainerTier>),
+}
+
+/// Where workers run, as their descriptors say it.
+#[derive(Debug, Clone)]
+pub(crate) struct TierPlace {
+    pub(crate) kind: TierKind,
+    root: WorkerRoot,
+    network: Network,
+}
+
+impl ReadyTier {
+    pub(crate) fn place(&self) -> TierPlace {
+        self.place.clone()
+    }
+
+    pub(crate) fn into_tier(self) -> Box<dyn Tier> {
+        match self.tier {
+            ConfiguredTier::Namespace(tier) => tier,
+            ConfiguredTier::Container(tier) => tier,
+        }
+    }
+}
+
+/// The tier that the project is configured for.
+pub(crate) fn tier(open: &OpenProject, config: &Config) -> Result<ReadyTier, Failure> {
     let sandbox = &config.sandbox;
-    if sandbox.tier != TierKind::Namespace {
-        return Err(Failure::new(
-            Exit::Isolation,
-            format!(
-                "the tier `{}` is not available in this version",
-                sandbox.tier
-            ),
-        )
-        .help("set `tier = \"namespace\"` under [sandbox]"));
+    if let Some(settings) = sandbox.container() {
+        return container_tier(open, sandbox.tier, settings);
     }
     let configured = sandbox
         .init
         .as_ref()
         .map(|path| path.resolve(open.project.path()));
     let tier = namespace_tier(configured.as_deref())?;
-    let digest = tier.init_sha256();
-    Ok((Box::new(tier), digest))
+    Ok(ReadyTier {
+        init_sha256: Some(tier.init_sha256()),
+        tier: ConfiguredTier::Namespace(Box::new(tier)),
+        place: TierPlace {
+            kind: TierKind::Namespace,
+            root: WorkerRoot::System {
+                also: sandbox.namespace.system.clone(),
+            },
+            network: Network::None,
+        },
+    })
+}
+
+/// A container tier, whose leases the user's supervisor keeps.
+fn container_tier(
+    open: &OpenProject,
+    kind: TierKind,
+    settings: &ContainerSettings,
+) -> Result<ReadyTier, Failure> {
+    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
+    let socket = engine_socket(open, settings)?;
+    let workers = open
+        .dirs
+        .workers()
+        .map_err(|error| Failure::of(Exit::Storage, &error))?;
+    let spec = ContainerSpec {
+        kind: match kind {
+            TierKind::Gvisor => ContainerKind::Gvisor,
+            _ => ContainerKind::Docker,
+        },
+        socket: socket.clone(),
+        image: settings.image.clone(),
+        user: (settings.user.uid(), settings.user.gid()),
+        staging: workers.path().to_owned(),
+    };
+    // The image first: a wrong name starts nothing, not even a supervisor.
+    let tier = ContainerTier::new(spec, |socket| {
+        let client = supervising::client(&open.dirs).map_err(|failure| failure.message)?;
+        let keeper = supervisor::Keeper::open(client, socket.to_owned())
+            .map_err(|error| crate::exit::chain(&error))?;
+        Ok(Box::new(keeper))
+    })
+    .map_err(|error| isolation(&error))?;
+    Ok(ReadyTier {
+        init_sha256: None,
+        place: TierPlace {
+            kind,
+            root: tier.root(),
+            network: match settings.network {
+                ContainerNetwork::None => Network::None,
+                ContainerNetwork::Bridge => Network::Bridge,
+            },
+        },
+        tier: ConfiguredTier::Container(Box::new(tier)),
+    })
+}
+
+/// The configured socket, that of `DOCKER_HOST`, or the usual one.
+fn engine_socket(open: &OpenProject, settings: &ContainerSettings) -> Result<PathBuf, Failure> {
+    if let Some(path) = &settings.socket {
+        return Ok(path.resolve(open.project.path()));
+    }
+    let Some(host) = crate::dirs::engine_host() else {
+        return Ok(PathBuf::from(ENGINE_SOCKET));
+    };
+    match host.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => Err(Failure::new(
+            Exit::Isolation,
+            "`DOCKER_HOST` names no unix socket: only an engine on this machine sees its files",
+        )
+        .help("write DOCKER_HOST=unix:///PATH, or `socket` in symbiont.toml")),
+    }
 }
 
 /// The namespace tier with the helper beside this executable, or the configured one.
@@ -85,16 +188,16 @@ pub(crate) fn executor(
     config: &Config,
     contracts: ContractSet,
     tools: &[ToolName],
-    tier: Box<dyn Tier>,
+    tier: ReadyTier,
 ) -> Result<ToolExecutor, Failure> {
     let files = file_broker(open, &config.sandbox)?;
     crate::dead_runs::sweep(open, &files)?;
-    let settings = boundary(&config.sandbox);
+    let settings = boundary(&config.sandbox, &tier.place());
     Ok(ToolExecutor::new(
         contracts,
         Some(tools),
         files,
-        tier,
+        tier.into_tier(),
         settings,
     ))
 }
@@ -137,12 +240,11 @@ fn staging(open: &OpenProject) -> Result<PathBuf, Failure> {
 }
 
 /// The operator's ceiling for every worker.
-pub(crate) fn boundary(sandbox: &SandboxSettings) -> BoundarySettings {
+pub(crate) fn boundary(sandbox: &SandboxSettings, place: &TierPlace) -> BoundarySettings {
     let limits = sandbox.limits();
     BoundarySettings {
-        root: WorkerRoot::System {
-            also: sandbox.namespace.system.clone(),
-        },
+        root: place.root.clone(),
+        network: place.network,
         working_dir: sandbox.working_dir().to_owned(),
         memory_mib: limits.memory_mib,
         cpu_milli: limits.cpu_milli,

@@ -10,13 +10,14 @@ use sandbox::ProgramCache;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
 use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
 use worker::{
-    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramFile, ProgramIdentity, TierKind,
+    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramFile, ProgramIdentity,
+    WorkerRoot,
 };
 
 use crate::agents::claude_code::{self, Place, Terms};
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
-use crate::govern;
+use crate::govern::{self, TierPlace};
 use crate::inference::Inference;
 use crate::open::OpenProject;
 
@@ -32,6 +33,7 @@ pub(crate) struct LaunchFacts<'a> {
     pub(crate) policy_sha256: Digest,
     pub(crate) tool_set_sha256: Digest,
     pub(crate) inference: Option<&'a Inference>,
+    pub(crate) place: &'a TierPlace,
 }
 
 /// The launch as it will be judged and recorded; only the limits' enforcement is still open.
@@ -42,14 +44,22 @@ pub(crate) fn launch_plan(
     channel: &Path,
 ) -> Result<LaunchPlan, Failure> {
     let settings = facts.settings;
-    let boundary = govern::boundary(&config.sandbox);
-    let host = settings
+    let boundary = govern::boundary(&config.sandbox, facts.place);
+    let named = settings
         .program
         .as_ref()
         .map(|path| path.resolve(open.project.path()));
-    let shown_at = host
-        .as_deref()
-        .map(|host| agent_path(&settings.executor, host));
+    // In a container it is a path of the image, and nothing of the host is shown.
+    let (host, shown_at) = match (&boundary.root, named) {
+        (WorkerRoot::Image { .. }, named) => {
+            (None, named.map(|path| path.to_string_lossy().into_owned()))
+        }
+        (_, Some(host)) => {
+            let at = agent_path(&settings.executor, &host);
+            (Some(host), Some(at))
+        }
+        (_, None) => (None, None),
+    };
     let words = command(facts, &boundary, shown_at.as_deref())?;
     let argv = match facts.inference {
         Some(_) => McpToolBroker::child_command(&words),
@@ -74,7 +84,7 @@ pub(crate) fn launch_plan(
             lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
             human_approval: settings.human_approval,
             inference: facts.inference.map(Inference::terms),
-            boundary: agent_boundary(&boundary, settings, lifetime)?,
+            boundary: agent_boundary(&boundary, facts, lifetime)?,
         },
         channel: channel.to_owned(),
         shown: host,
@@ -187,7 +197,8 @@ fn command(
             let tools = &settings.allowed_tools;
             let turns = [settings.max_turns, facts.args.max_turns];
             let turns = turns.into_iter().flatten().min();
-            Ok(claude_code::command(task, tools, turns, terms))
+            let program = program.unwrap_or(claude_code::PROGRAM);
+            Ok(claude_code::command(program, task, tools, turns, terms))
         }
     }
 }
@@ -264,12 +275,13 @@ fn environment(facts: &LaunchFacts<'_>) -> Result<BTreeMap<String, String>, Fail
 /// The profile of the agent's worker: the operator's isolation with the agent's own bounds.
 fn agent_boundary(
     boundary: &BoundarySettings,
-    settings: &AgentSettings,
+    facts: &LaunchFacts<'_>,
     lifetime: Duration,
 ) -> Result<CommandBoundary, Failure> {
+    let settings = facts.settings;
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     let operator = CommandBoundary {
-        tier: TierKind::Namespace,
+        tier: facts.place.kind,
         root: boundary.root.clone(),
         network: Network::None,
         working_dir: boundary.working_dir.clone(),

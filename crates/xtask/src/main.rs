@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod fault;
+mod image;
 mod limits;
 mod metadata;
 mod rules;
@@ -16,8 +17,9 @@ use std::process::ExitCode;
 
 /// What a person reads who asks for something else than what there is.
 const USAGE: &str = "\
-usage: cargo xtask tidy|limits
+usage: cargo xtask tidy|limits|image SOCKET NAME
 
+  image  makes the image that container tests run in, and gives it to the engine at SOCKET
   limits writes docs/limits.md from the limits.rs files
   tidy   checks crate edges, packages, names, sizes and texts; one line a fault, exit 1";
 
@@ -29,6 +31,10 @@ fn main() -> ExitCode {
         ["limits"] => match tidy::write_limits() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complained(&format!("limits: {}", chain(&error))),
+        },
+        ["image", socket, name] => match image::make(socket.as_ref(), name) {
+            Ok(id) => said(&id, ExitCode::SUCCESS),
+            Err(error) => complained(&format!("image: {}", chain(&error))),
         },
         ["help" | "--help" | "-h"] => said(USAGE, ExitCode::SUCCESS),
         _ => complained(USAGE),

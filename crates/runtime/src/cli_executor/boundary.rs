@@ -18,9 +18,11 @@ impl fmt::Display for BoundaryRefused {
         write!(
             f,
             "no agent can be contained in the tier `{}` here, and nothing else is tried; an agent \
-             runs in the tier `{}`",
+             runs in the tiers `{}`, `{}` and `{}`",
             self.tier,
-            TierKind::Namespace
+            TierKind::Namespace,
+            TierKind::Docker,
+            TierKind::Gvisor
         )
     }
 }
@@ -31,7 +33,7 @@ impl std::error::Error for BoundaryRefused {}
 /// root and limits stay.
 pub(crate) fn of_agent(operator: &CommandBoundary) -> Result<CommandBoundary, BoundaryRefused> {
     match operator.tier {
-        TierKind::Namespace => Ok(CommandBoundary {
+        TierKind::Namespace | TierKind::Docker | TierKind::Gvisor => Ok(CommandBoundary {
             tier: operator.tier,
             root: operator.root.clone(),
             network: Network::None,
@@ -39,8 +41,6 @@ pub(crate) fn of_agent(operator: &CommandBoundary) -> Result<CommandBoundary, Bo
             limits: operator.limits.clone(),
             filesystem: Filesystem::default(),
         }),
-        tier @ (TierKind::Docker | TierKind::Gvisor | TierKind::Firecracker) => {
-            Err(BoundaryRefused { tier })
-        }
+        tier @ TierKind::Firecracker => Err(BoundaryRefused { tier }),
     }
 }

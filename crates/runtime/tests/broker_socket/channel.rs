@@ -180,14 +180,22 @@ fn an_agents_profile_keeps_the_isolation_and_loses_files_and_network() {
     );
     assert_eq!(child.working_dir, "/workspace");
     assert_eq!(child.filesystem, Filesystem::default());
-    for tier in [TierKind::Docker, TierKind::Gvisor, TierKind::Firecracker] {
-        let unsupported = CommandBoundary {
+    for tier in [TierKind::Docker, TierKind::Gvisor] {
+        let container = CommandBoundary {
             tier,
+            network: Network::Bridge,
             ..operator.clone()
         };
-        let refused = McpToolBroker::child_boundary(&unsupported).unwrap_err();
-        assert!(refused.to_string().contains(tier.as_str()), "{refused}");
+        let child = McpToolBroker::child_boundary(&container).unwrap();
+        assert_eq!((child.network, child.tier), (Network::None, tier));
+        assert_eq!(child.filesystem, Filesystem::default());
     }
+    let unsupported = CommandBoundary {
+        tier: TierKind::Firecracker,
+        ..operator
+    };
+    let refused = McpToolBroker::child_boundary(&unsupported).unwrap_err();
+    assert!(refused.to_string().contains("firecracker"), "{refused}");
 }
 
 #[test]

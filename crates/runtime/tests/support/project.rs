@@ -347,6 +347,7 @@ fn shape(contract: &Contract) -> ToolShape {
 pub fn boundary() -> BoundarySettings {
     BoundarySettings {
         root: WorkerRoot::System { also: Vec::new() },
+        network: worker::Network::None,
         working_dir: "/workspace".to_owned(),
         memory_mib: 512,
         cpu_milli: 1000,

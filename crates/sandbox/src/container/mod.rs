@@ -8,6 +8,7 @@
 mod claim;
 mod compare;
 mod leftovers;
+mod probe;
 mod request;
 mod running;
 mod staging;
@@ -89,11 +90,15 @@ impl std::fmt::Debug for ContainerTier {
 }
 
 impl ContainerTier {
-    /// Looks at the engine and the image. Creates nothing.
+    /// Looks at the engine and the image, and only then asks for the keeper of its leases.
+    /// Creates nothing.
     ///
     /// # Errors
     /// [`StartError::Unavailable`] says what is missing and what to do about it.
-    pub fn new(spec: ContainerSpec, keeper: Box<dyn LeaseKeeper>) -> Result<Self, StartError> {
+    pub fn new(
+        spec: ContainerSpec,
+        keeper: impl FnOnce(&Path) -> Result<Box<dyn LeaseKeeper>, String>,
+    ) -> Result<Self, StartError> {
         let engine = Engine::at(spec.socket);
         let info = engine
             .info()
@@ -108,6 +113,7 @@ impl ContainerTier {
         if spec.user.0 == 0 || spec.user.1 == 0 {
             return Err(unavailable("a worker never runs as root".to_owned()));
         }
+        let keeper = keeper(engine.socket()).map_err(unavailable)?;
         Ok(Self {
             kind: spec.kind,
             engine,

@@ -13,7 +13,7 @@ fn at(socket: std::path::PathBuf) -> String {
         user: (65534, 65534),
         staging: staging.path().to_owned(),
     };
-    match ContainerTier::new(spec, Box::new(MemoryKeeper::new(1))) {
+    match ContainerTier::new(spec, |_| Ok(Box::new(MemoryKeeper::new(1)))) {
         Err(StartError::Unavailable { reason }) => reason,
         other => panic!("{other:?}"),
     }

@@ -52,7 +52,7 @@ impl Bench {
         let staging = tempfile::tempdir().unwrap();
         let keeper = MemoryKeeper::new(PLACES);
         let spec = spec(kind, image, staging.path());
-        let tier = ContainerTier::new(spec, Box::new(keeper.clone()))?;
+        let tier = ContainerTier::new(spec, |_| Ok(Box::new(keeper.clone())))?;
         Ok(Self {
             tier,
             keeper,

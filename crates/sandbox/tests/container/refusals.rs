@@ -26,7 +26,7 @@ pub(crate) fn ten_wrong_images_charge_nothing_and_the_right_call_works(kind: Con
     for number in 0..10 {
         let name = format!("no-such-image:{number}");
         let spec = spec(kind, &name, staging.path());
-        match ContainerTier::new(spec, Box::new(keeper.clone())) {
+        match ContainerTier::new(spec, |_| Ok(Box::new(keeper.clone()))) {
             Err(StartError::Unavailable { reason }) => {
                 assert!(reason.contains("has no image `no-such-image"), "{reason}");
                 assert!(reason.contains("nothing is pulled"), "{reason}");
@@ -36,7 +36,7 @@ pub(crate) fn ten_wrong_images_charge_nothing_and_the_right_call_works(kind: Con
     }
     assert_eq!(keeper.held(), []);
     let spec = spec(kind, &image(), staging.path());
-    let mut tier = ContainerTier::new(spec, Box::new(keeper.clone())).unwrap();
+    let mut tier = ContainerTier::new(spec, |_| Ok(Box::new(keeper.clone()))).unwrap();
     let job = Job::new(&["true"]).spec(&tier);
     assert_eq!(crate::host::finish(tier.start(job).unwrap()).code(), 0);
     assert_eq!(keeper.held(), []);

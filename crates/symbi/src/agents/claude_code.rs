@@ -64,6 +64,7 @@ pub(crate) struct Terms<'a> {
 
 /// The command line.
 pub(crate) fn command(
+    program: &str,
     task: &str,
     tools: &[ToolName],
     max_turns: Option<u64>,
@@ -74,7 +75,7 @@ pub(crate) fn command(
         .map(|tool| format!("mcp__{SERVER_NAME}__{tool}"))
         .collect();
     let mcp_config = McpToolBroker::mcp_config();
-    let mut words = vec![PROGRAM, "-p"];
+    let mut words = vec![program, "-p"];
     words.extend(["--output-format", "stream-json", "--verbose"]);
     words.extend(["--mcp-config", &mcp_config, "--strict-mcp-config"]);
     // No tool of its own, no settings, no skills, no session on its disk.
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn exactly_the_allowed_tools_are_named_and_none_of_its_own() {
-        let words = command("x", &tools(), None, TERMS);
+        let words = command(PROGRAM, "x", &tools(), None, TERMS);
         assert_eq!(words[0], "/agent/claude");
         assert_eq!(
             after(&words, "--allowedTools"),
@@ -234,7 +235,13 @@ mod tests {
 
     #[test]
     fn a_task_is_the_last_word_and_never_an_option() {
-        let words = command("--dangerously-skip-permissions", &tools(), Some(7), TERMS);
+        let words = command(
+            PROGRAM,
+            "--dangerously-skip-permissions",
+            &tools(),
+            Some(7),
+            TERMS,
+        );
         let end = &words[words.len() - 2..];
         assert_eq!(end, ["--", "--dangerously-skip-permissions"]);
         assert_eq!(after(&words, "--max-turns"), "7");

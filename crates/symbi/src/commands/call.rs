@@ -93,7 +93,8 @@ pub(crate) fn run(
     } else {
         open.policies(Surface::Call, &config, &contracts)?
     };
-    let (tier, init_sha256) = govern::tier(&open, &config)?;
+    let tier = govern::tier(&open, &config)?;
+    let init_sha256 = tier.init_sha256;
     let executor = govern::executor(&open, &config, contracts, std::slice::from_ref(&name), tier)?;
     let run = claim.run();
     let surfaces = Surfaces::open(&open, &config, approval, Asks { run, needed })?;
@@ -116,7 +117,7 @@ pub(crate) fn run(
         approvals: surfaces.approvals(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Operator,
-        init_sha256: Some(init_sha256),
+        init_sha256,
         one_shot: true,
         observer: None,
         register: None,

@@ -10,15 +10,16 @@ mod tiers;
 use std::path::{Path, PathBuf};
 
 use model::RunId;
-use project::{Config, SandboxSettings};
-use sandbox::probes::{ProbePlace, probe};
-use symbi_runtime::tools::wanted;
-use worker::{Tier, TierKind};
+use project::Config;
+use sandbox::ContainerTier;
+use sandbox::probes::{Finding, ProbePlace, Verdict, probe};
+use symbi_runtime::tools::{BoundarySettings, wanted};
+use worker::{Limits, Tier, TierKind};
 
 use crate::args::{Common, DoctorArgs};
 use crate::dead_runs;
 use crate::exit::{Exit, Failure};
-use crate::govern;
+use crate::govern::{self, ConfiguredTier};
 use crate::open::OpenProject;
 use crate::output::Output;
 
@@ -74,10 +75,6 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn sandbox(&self) -> Option<&'a SandboxSettings> {
-        self.open.map(|(_, config)| &config.sandbox)
-    }
-
     /// `symbi-init`.
     fn helper(&self) -> Result<PathBuf, Failure> {
         let executable = std::env::current_exe()
@@ -88,32 +85,33 @@ impl<'a> Place<'a> {
 
     /// The limits that the tier can enforce, and what came of its probes.
     fn examine(&self) -> Result<Examined, Failure> {
-        let mut tier: Box<dyn Tier> = match self.open {
-            Some((open, config)) => govern::tier(open, config)?.0,
-            None => Box::new(govern::namespace_tier(self.init.as_deref())?),
-        };
-        let limits = tier.enforceable(wanted(&[
-            worker::limits::MEMORY_MIB_DEFAULT,
-            worker::limits::CPU_MILLI_DEFAULT,
-            worker::limits::PIDS_DEFAULT,
-            worker::limits::SCRATCH_FILE_BYTES_DEFAULT,
-            worker::limits::SCRATCH_BYTES_DEFAULT,
-            worker::limits::STREAM_BYTES_DEFAULT,
-            worker::limits::TIME_MS_DEFAULT,
-        ]));
         let folder = crate::dirs::user_dirs()?
             .run_sockets(RunId::new())
             .map_err(|error| Failure::of(Exit::Storage, &error))?;
-        let findings = self.probe(&mut *tier, folder.path())?;
-        Ok(Examined { limits, findings })
+        match self.open {
+            Some((open, config)) => {
+                let ready = govern::tier(open, config)?;
+                let boundary = govern::boundary(&config.sandbox, &ready.place());
+                match ready.tier {
+                    ConfiguredTier::Namespace(mut tier) => {
+                        self.probe(&mut *tier, folder.path(), Some(boundary))
+                    }
+                    ConfiguredTier::Container(mut tier) => try_container(&mut tier, folder.path()),
+                }
+            }
+            None => {
+                let mut tier = govern::namespace_tier(self.init.as_deref())?;
+                self.probe(&mut tier, folder.path(), None)
+            }
+        }
     }
 
     fn probe(
         &self,
         tier: &mut dyn Tier,
         folder: &Path,
-    ) -> Result<Vec<sandbox::probes::Finding>, Failure> {
-        let boundary = self.sandbox().map(govern::boundary);
+        boundary: Option<BoundarySettings>,
+    ) -> Result<Examined, Failure> {
         let place = ProbePlace {
             init: &self.helper()?,
             folder,
@@ -122,8 +120,49 @@ impl<'a> Place<'a> {
                 .map_or_else(system_root, |it| it.root.clone()),
             working_dir: boundary.map_or_else(|| WORKING_DIR.to_owned(), |it| it.working_dir),
         };
-        probe(tier, &place).map_err(|error| Failure::of(Exit::Isolation, &error))
+        let findings = probe(tier, &place).map_err(|error| Failure::of(Exit::Isolation, &error))?;
+        Ok(Examined {
+            limits: enforceable(tier),
+            findings,
+        })
     }
+}
+
+/// A container tier is tried with a real container: what it is was compared with what was asked
+/// for, and what an agent needs works in it.
+fn try_container(tier: &mut ContainerTier, folder: &Path) -> Result<Examined, Failure> {
+    tier.probe_agent(&[], folder)
+        .map_err(|error| Failure::of(Exit::Isolation, &error))?;
+    let holds = |probe, found: &str| Finding {
+        probe,
+        verdict: Verdict::Holds,
+        found: found.to_owned(),
+        remedy: None,
+    };
+    Ok(Examined {
+        limits: enforceable(tier),
+        findings: vec![
+            holds(
+                "container",
+                "the engine made exactly the container that was asked for",
+            ),
+            holds("files", "the engine sees this machine's files"),
+            holds("socket", "a worker connects through a read-only bind"),
+            holds("removal", "the container and its processes are gone"),
+        ],
+    })
+}
+
+fn enforceable(tier: &dyn Tier) -> Limits {
+    tier.enforceable(wanted(&[
+        worker::limits::MEMORY_MIB_DEFAULT,
+        worker::limits::CPU_MILLI_DEFAULT,
+        worker::limits::PIDS_DEFAULT,
+        worker::limits::SCRATCH_FILE_BYTES_DEFAULT,
+        worker::limits::SCRATCH_BYTES_DEFAULT,
+        worker::limits::STREAM_BYTES_DEFAULT,
+        worker::limits::TIME_MS_DEFAULT,
+    ]))
 }
 
 const fn system_root() -> worker::WorkerRoot {

@@ -39,7 +39,8 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
     let principal = principal(&config, args.principal.as_deref())?;
     let contracts = open.contracts()?;
     let policies = open.policies(Surface::Mcp, &config, &contracts)?;
-    let (tier, init_sha256) = govern::tier(&open, &config)?;
+    let tier = govern::tier(&open, &config)?;
+    let init_sha256 = tier.init_sha256;
     let names: Vec<_> = contracts.iter().map(|it| it.name().clone()).collect();
     let needed = contracts.iter().any(Contract::needs_approval);
     let executor = govern::executor(&open, &config, contracts, &names, tier)?;
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &McpArgs, common: &Common) -> Result<Exit, Failure> {
         approvals: surfaces.as_ref().map_or_else(nobody, Surfaces::approvals),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Uncontained,
-        init_sha256: Some(init_sha256),
+        init_sha256,
         one_shot: false,
         observer: None,
     };

@@ -24,7 +24,7 @@ use crate::args::{ApprovalArgs, Common, RunArgs};
 use crate::claim::{self, Begun, Claim};
 use crate::commands::call::{exit_of_answer, exit_of_end};
 use crate::exit::{Exit, Failure};
-use crate::govern::{self, RunPlace};
+use crate::govern::{self, ConfiguredTier, ReadyTier, RunPlace};
 use crate::inference::{self, Inference};
 use crate::interrupt::Watch;
 use crate::launch::{LaunchFacts, launch_plan};
@@ -80,6 +80,22 @@ pub(crate) fn run(
     report(&end, &mut claim, output)
 }
 
+/// What the agent needs of an image, tried there before anything is recorded or sent.
+fn probe_agent(
+    tier: &mut ReadyTier,
+    settings: &AgentSettings,
+    folder: &Path,
+) -> Result<(), Failure> {
+    let ConfiguredTier::Container(tier) = &mut tier.tier else {
+        return Ok(());
+    };
+    let own = settings.program.as_ref();
+    let own = own.map(|path| path.resolve(Path::new("/")));
+    let own: Vec<&str> = own.iter().filter_map(|path| path.to_str()).collect();
+    tier.probe_agent(&own, folder)
+        .map_err(|error| Failure::of(Exit::Isolation, &error))
+}
+
 /// Runs an agent of a trusted project to its end, or until its owner's watch is asked for one.
 pub(crate) fn run_agent(
     open: &OpenProject,
@@ -95,12 +111,15 @@ pub(crate) fn run_agent(
     check_agents(&config, &contracts)?;
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = model_channel(open, &config, args, &settings)?;
-    let (tier, init_sha256) = govern::tier(open, &config)?;
+    let mut tier = govern::tier(open, &config)?;
+    let place = tier.place();
+    let init_sha256 = tier.init_sha256;
     let asking = |it: &Contract| it.needs_approval() && settings.allowed_tools.contains(it.name());
     let needed = settings.human_approval || contracts.iter().any(asking);
-    let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let surfaces = Surfaces::open(open, &config, approval, Asks { run, needed })?;
     let folder = run_folder(open, run)?;
+    probe_agent(&mut tier, &settings, folder.path())?;
+    let executor = govern::executor(open, &config, contracts, &settings.allowed_tools, tier)?;
     let facts = LaunchFacts {
         name: &name,
         settings: &settings,
@@ -109,6 +128,7 @@ pub(crate) fn run_agent(
         tool_set_sha256: tool_set_digest(ActionExecutor::tools(&executor))
             .map_err(|error| Failure::of(Exit::Usage, &error))?,
         inference: inference.as_ref(),
+        place: &place,
     };
     let plan = launch_plan(open, &config, &facts, &folder.path().join("channel"))?;
     let live = owner.live(run, &facts)?;
@@ -134,7 +154,7 @@ pub(crate) fn run_agent(
         approvals: surfaces.approvals(),
         project: config.name.clone().unwrap_or_default(),
         client: Client::Contained,
-        init_sha256: Some(init_sha256),
+        init_sha256,
         one_shot: false,
         observer: live.as_ref().map(Live::observer),
     };

@@ -158,7 +158,7 @@ impl<'a> Trial<'a> {
         let contracts = self.open.contracts()?;
         let (surface, tools) = self.place(principal, &contracts)?;
         let policies = self.open.policies(surface, &self.config, &contracts)?;
-        let (tier, _) = govern::tier(self.open, &self.config)?;
+        let tier = govern::tier(self.open, &self.config)?;
         let executor = govern::executor(self.open, &self.config, contracts, &tools, tier)?;
         Ok(Desk { executor, policies })
     }

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# A container engine of the tests' own: private folders and socket, with gVisor, without a network.
+#
+#   scripts/test-engine.sh start DIR    says the socket's path once it answers
+#   scripts/test-engine.sh left DIR     says each container that is there; fails if one is
+#   scripts/test-engine.sh stop DIR     ends it with all that it started, and removes DIR
+#
+# DIR must be short: a socket's path has at most 107 bytes. Needs root.
+set -euo pipefail
+
+complain() {
+    printf 'test-engine: %s\n' "$1" >&2
+    exit 2
+}
+
+[[ $# == 2 ]] || complain 'usage: scripts/test-engine.sh start|left|stop DIR'
+action=$1
+dir=$(realpath -m "$2")
+socket=$dir/engine.sock
+
+ask() {
+    curl --silent --fail --max-time 10 --unix-socket "$socket" "http://engine$1"
+}
+
+start() {
+    mkdir -p -m 0700 "$dir"
+    cat > "$dir/daemon.json" << 'END'
+{"runtimes": {"runsc": {"path": "/usr/bin/runsc",
+  "runtimeArgs": ["--platform=ptrace", "--network=none", "--fsgofer-host-uds"]}}}
+END
+    setsid dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" \
+        --exec-root "$dir/exec" --host "unix://$socket" --pidfile "$dir/pid" \
+        --iptables=false --ip-masq=false --ip-forward=false --bridge=none \
+        > "$dir/log" 2>&1 < /dev/null &
+    local tries
+    for tries in {1..300}; do
+        if ask /_ping > /dev/null 2>&1; then
+            # Whoever asked for it may use it.
+            chown "${SUDO_UID:-0}" "$dir" "$socket"
+            printf '%s\n' "$socket"
+            return
+        fi
+        kill -0 $! 2> /dev/null || break
+        sleep 0.1
+    done
+    tail -n 5 "$dir/log" >&2
+    stop
+    complain 'the engine does not answer'
+}
+
+left() {
+    local found
+    found=$(ask '/containers/json?all=true' |
+        python3 -c 'import json, sys
+for it in json.load(sys.stdin): print("container", it["Id"][:12], it["Names"], it["State"])')
+    [[ -z $found ]] && return
+    printf 'left behind: %s\n' "$found"
+    return 1
+}
+
+# The ids of processes whose command line names the folder: the engine, its helper, its shims.
+processes() {
+    local file
+    for file in /proc/[0-9]*/cmdline; do
+        [[ ${file//[!0-9]/} == "$$" ]] && continue
+        if tr '\0' ' ' 2> /dev/null < "$file" | grep -qF -- "$dir/"; then
+            printf '%s\n' "${file//[!0-9]/}"
+        fi
+    done
+}
+
+stop() {
+    local id place tries
+    id=$(cat "$dir/pid" 2> /dev/null || true)
+    if [[ -n $id ]]; then
+        kill -TERM "$id" 2> /dev/null || true
+        for tries in {1..150}; do
+            kill -0 "$id" 2> /dev/null || break
+            sleep 0.1
+        done
+    fi
+    for id in $(processes); do
+        kill -KILL "$id" 2> /dev/null || true
+    done
+    while read -r place; do
+        umount --lazy "$place" || true
+    done < <(awk -v dir="$dir/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | sort -r)
+    rm -rf --one-file-system "$dir"
+}
+
+case $action in
+    start) start ;;
+    left) left ;;
+    stop) stop ;;
+    *) complain "unknown action \`$action\`" ;;
+esac
