@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -150,8 +151,11 @@ impl ProbeChannel {
         let word = LeaseId::random().map_err(|error| io::Error::other(error.to_string()))?;
         let path = folder.join(format!("probe-{word}"));
         fs::create_dir(&path)?;
+        // By the held folder: a socket's path must be short, and a run's folder need not be.
+        let held = fs::File::open(&path)?;
+        let short = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
         let made = Self {
-            listener: UnixListener::bind(path.join(SOCKET))?,
+            listener: UnixListener::bind(short)?,
             word: word.to_string(),
             path,
         };

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod anchors;
 #[cfg(test)]
+mod containers;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod desk;

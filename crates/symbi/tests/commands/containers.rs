@@ -1,0 +1,183 @@
+//! The container tiers as a user meets them. `./test` says where its engine is.
+
+use std::fs;
+
+use crate::desk::Desk;
+
+fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("`{name}` is not set: run ./test"))
+}
+
+/// A project on the tier `tier` with the image `image`.
+fn on(tier: &str, image: &str, more: &str) -> Desk {
+    let desk = Desk::empty();
+    desk.symbi(&["init", "project"]).expect(0);
+    let config = format!(
+        "[sandbox]\ntier = \"{tier}\"\n[sandbox.{tier}]\nimage = \"{image}\"\nsocket = \"{}\"\n\
+         memory_mib = 256\n\
+         volumes = [\"./data:/workspace/data:ro\", \"./out:/workspace/out:rw\"]\n{more}",
+        told("SYMBI_TEST_ENGINE")
+    );
+    fs::write(desk.project().join("symbiont.toml"), config).unwrap();
+    let policy = "@id(\"agents-may-start\")\n\
+                  permit(principal, action == Action::\"tool_call::command\", resource);\n";
+    fs::write(desk.project().join("policies/run/start.cedar"), policy).unwrap();
+    desk.trust();
+    desk
+}
+
+fn call(desk: &Desk, words: &[&str]) -> crate::desk::Ended {
+    desk.symbi(&[&["--project", "project", "call"], words].concat())
+}
+
+/// No copy of a file is left, and no lease is charged.
+fn nothing_is_left(desk: &Desk) {
+    let workers = desk.path("state/symbi/workers");
+    let left = fs::read_dir(workers).map_or(0, Iterator::count);
+    assert_eq!(left, 0);
+    desk.symbi(&["sandbox", "status"])
+        .expect(0)
+        .says("capacity: 0 of");
+}
+
+fn a_call_gets_its_file_and_publishes_its_output(tier: &str) {
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
+    let words = [
+        "copy_csv",
+        "--arg",
+        "input=data/example.csv",
+        "--arg",
+        "output=out/b.csv",
+    ];
+    call(&desk, &words).expect(0).says("created out/b.csv");
+    let read = |name: &str| fs::read(desk.project().join(name)).unwrap();
+    assert_eq!(read("out/b.csv"), read("data/example.csv"));
+    let journal = desk.verified_journal();
+    assert!(
+        journal.contains(&format!("\"tier\":\"{tier}\"")),
+        "{journal}"
+    );
+    assert!(journal.contains("\"bound_by\":\"image\""), "{journal}");
+    assert!(journal.contains("\"id\":\"sha256:"), "{journal}");
+    // It is there now, and is not replaced.
+    call(&desk, &words).expect(3).says("out/b.csv");
+    nothing_is_left(&desk);
+}
+
+fn wrong_images_are_exit_7_and_charge_nothing(tier: &str) {
+    let desk = on(tier, "no-such-image:1", "");
+    let words = ["word_count", "--arg", "input=data/example.csv"];
+    for _ in 0..10 {
+        call(&desk, &words)
+            .expect(7)
+            .says("has no image `no-such-image:1`; nothing is pulled");
+    }
+    let config = desk.project().join("symbiont.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("no-such-image:1", &told("SYMBI_TEST_IMAGE"));
+    fs::write(&config, text).unwrap();
+    desk.trust();
+    call(&desk, &words).expect(0);
+    nothing_is_left(&desk);
+}
+
+/// Asks for `word_count` over the bridge, and looks for what it must not see.
+const AGENT: &str = "import json, os, subprocess, sys\n\
+    server = json.loads(os.environ['SYMBI_MCP_CONFIG'])['mcpServers']['symbi']\n\
+    bridge = subprocess.Popen([server['command']] + server['args'], stdin=subprocess.PIPE, \
+    stdout=subprocess.PIPE)\n\
+    def ask(number, method, params):\n\
+    \x20 line = json.dumps({'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params})\n\
+    \x20 bridge.stdin.write(line.encode() + b'\\n'); bridge.stdin.flush()\n\
+    \x20 return json.loads(bridge.stdout.readline() or b'\"closed\"')\n\
+    ask(0, 'initialize', {'protocolVersion': '2025-11-25', 'capabilities': {}, 'clientInfo': \
+    {'name': 't', 'version': '1'}})\n\
+    bridge.stdin.write(b'{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\\n')\n\
+    def look(): return os.path.exists('/workspace/data') or os.path.exists(sys.argv[1])\n\
+    print('before', look())\n\
+    print(json.dumps(ask(1, 'tools/call', {'name': 'word_count', 'arguments': {'input': \
+    'data/example.csv'}})))\n\
+    print('after', look(), os.getuid())\n";
+
+fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(tier: &str) {
+    let canary = tempfile::NamedTempFile::new().unwrap();
+    let words = serde_json::json!(["python3", "-c", AGENT, canary.path().to_str().unwrap()]);
+    let agent = format!(
+        "[agents.asker]\nexecutor = \"command\"\ncommand = {words}\nallowed_tools = \
+         [\"word_count\"]\n"
+    );
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), &agent);
+    let ended = desk.run("asker", &[]).expect(0).says("agent: succeeded");
+    assert!(ended.stdout.contains("before False"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("after False 65534"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("succeeded"), "{}", ended.stdout);
+    let journal = desk.verified_journal();
+    assert_eq!(journal.matches("\"kind\":\"CallDispatching\"").count(), 2);
+    nothing_is_left(&desk);
+    desk.nothing_is_left();
+}
+
+fn doctor_tries_a_real_container(tier: &str) {
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
+    desk.symbi(&["--project", "project", "doctor"])
+        .expect(0)
+        .says("a worker connects through a read-only bind");
+    nothing_is_left(&desk);
+}
+
+#[test]
+#[ignore = "needs docker: run ./test"]
+fn an_agent_whose_program_is_not_in_the_image_is_exit_7_and_names_it() {
+    let agent = "[agents.absent]\nexecutor = \"command\"\ncommand = [\"{program}\"]\n\
+                 program = \"/opt/none/agent\"\nallowed_tools = [\"word_count\"]\n";
+    let desk = on("docker", &told("SYMBI_TEST_IMAGE"), agent);
+    desk.run("absent", &[])
+        .expect(7)
+        .says("the image has no program `/opt/none/agent`");
+    assert!(desk.journals().is_empty());
+    nothing_is_left(&desk);
+}
+
+#[test]
+fn a_docker_host_that_is_no_unix_socket_is_exit_7() {
+    let desk = Desk::empty();
+    desk.symbi(&["init", "project"]).expect(0);
+    let config = "[sandbox]\ntier = \"docker\"\n[sandbox.docker]\nimage = \"x\"\n";
+    fs::write(desk.project().join("symbiont.toml"), config).unwrap();
+    desk.trust();
+    desk.shell(
+        "DOCKER_HOST=tcp://192.0.2.1:2375 exec \"$0\" \"$@\"",
+        &[
+            "--project",
+            "project",
+            "call",
+            "word_count",
+            "--arg",
+            "input=data/example.csv",
+        ],
+    )
+    .expect(7)
+    .says("names no unix socket");
+}
+
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod docker {
+            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("docker"); })*
+        }
+        mod gvisor {
+            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("gvisor"); })*
+        }
+    };
+}
+
+on_both!(
+    a_call_gets_its_file_and_publishes_its_output,
+    wrong_images_are_exit_7_and_charge_nothing,
+    an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own,
+    doctor_tries_a_real_container,
+);
