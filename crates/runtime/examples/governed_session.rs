@@ -65,6 +65,7 @@ fn executor(folder: &Path) -> Result<ToolExecutor, Box<dyn Error>> {
     let files = FileBroker::open(project, &folder.join("staging"), ceilings)?;
     let settings = BoundarySettings {
         root: WorkerRoot::System { also: Vec::new() },
+        network: worker::Network::None,
         working_dir: "/workspace".to_owned(),
         memory_mib: 256,
         cpu_milli: 1000,
