@@ -1,7 +1,6 @@
 //! `cargo xtask image`: the image that container tests run in, of packages of this machine's own
 //! distribution. It is built once for each recipe, and given to an engine without any registry.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +13,10 @@ const PACKAGES: &str = "busybox,coreutils,dash,grep,python3,sed";
 /// Counts up when the recipe changes otherwise.
 const RECIPE: u32 = 1;
 
-/// Builds the image if it is not there yet, gives it to the engine at `socket` as `name`, and
+/// Builds the image if `folder` does not keep it yet, gives it to the engine at `socket` as `name`, and
 /// says its id.
-pub(crate) fn make(socket: &Path, name: &str) -> io::Result<String> {
-    let archive = archive()?;
+pub(crate) fn make(folder: &Path, socket: &Path, name: &str) -> io::Result<String> {
+    let archive = archive(folder)?;
     let mut file = File::open(&archive)?;
     let bytes = file.metadata()?.len();
     let image = Engine::at(socket)
@@ -26,11 +25,10 @@ pub(crate) fn make(socket: &Path, name: &str) -> io::Result<String> {
     Ok(image.id)
 }
 
-/// The root file system as a tar file below the target folder.
-fn archive() -> io::Result<PathBuf> {
+/// The root file system as a tar file in `folder`.
+fn archive(folder: &Path) -> io::Result<PathBuf> {
     let suite = suite()?;
-    let folder = target().join("images");
-    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(folder)?;
     let recipe = format!("{suite}-{}-{RECIPE}", PACKAGES.replace(',', "-"));
     let ready = folder.join(format!("{recipe}.tar"));
     if ready.is_file() {
@@ -51,13 +49,6 @@ fn archive() -> io::Result<PathBuf> {
     }
     fs::rename(&unfinished, &ready)?;
     Ok(ready)
-}
-
-fn target() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => folder.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-    }
 }
 
 /// The code name of this machine's distribution.
@@ -90,9 +81,7 @@ fn sources(suite: &str) -> io::Result<Vec<PathBuf>> {
     files.sort();
     match files.is_empty() {
         true => {
-            let mut why = String::new();
-            // Writing to a text cannot fail.
-            let _written = write!(why, "no file of /etc/apt lists packages of `{suite}`");
+            let why = format!("no file of /etc/apt lists packages of `{suite}`");
             Err(io::Error::other(why))
         }
         false => Ok(files),

@@ -17,9 +17,10 @@ use std::process::ExitCode;
 
 /// What a person reads who asks for something else than what there is.
 const USAGE: &str = "\
-usage: cargo xtask tidy|limits|image SOCKET NAME
+usage: cargo xtask tidy|limits|image FOLDER SOCKET NAME
 
-  image  makes the image that container tests run in, and gives it to the engine at SOCKET
+  image  makes the image that container tests run in, keeps it in FOLDER, and gives it to the
+         engine at SOCKET as NAME
   limits writes docs/limits.md from the limits.rs files
   tidy   checks crate edges, packages, names, sizes and texts; one line a fault, exit 1";
 
@@ -32,10 +33,12 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complained(&format!("limits: {}", chain(&error))),
         },
-        ["image", socket, name] => match image::make(socket.as_ref(), name) {
-            Ok(id) => said(&id, ExitCode::SUCCESS),
-            Err(error) => complained(&format!("image: {}", chain(&error))),
-        },
+        ["image", folder, socket, name] => {
+            match image::make(folder.as_ref(), socket.as_ref(), name) {
+                Ok(id) => said(&id, ExitCode::SUCCESS),
+                Err(error) => complained(&format!("image: {}", chain(&error))),
+            }
+        }
         ["help" | "--help" | "-h"] => said(USAGE, ExitCode::SUCCESS),
         _ => complained(USAGE),
     }
