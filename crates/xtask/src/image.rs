@@ -13,8 +13,8 @@ const PACKAGES: &str = "busybox,coreutils,dash,grep,python3,sed";
 /// Counts up when the recipe changes otherwise.
 const RECIPE: u32 = 1;
 
-/// Builds the image if `folder` does not keep it yet, gives it to the engine at `socket` as `name`, and
-/// says its id.
+/// Builds the image if `folder` does not keep it yet, gives it to the engine at `socket` as `name`,
+/// and says its id.
 pub(crate) fn make(folder: &Path, socket: &Path, name: &str) -> io::Result<String> {
     let archive = archive(folder)?;
     let mut file = File::open(&archive)?;
