@@ -118,7 +118,6 @@ fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(
     let journal = desk.verified_journal();
     assert_eq!(journal.matches("\"kind\":\"CallDispatching\"").count(), 2);
     nothing_is_left(&desk);
-    desk.nothing_is_left();
 }
 
 fn doctor_tries_a_real_container(tier: &str) {
