@@ -84,6 +84,7 @@ fn session(folder: &Path, run: RunId) -> Result<GovernedToolSession, Box<dyn Err
     )?;
     let settings = BoundarySettings {
         root: WorkerRoot::System { also: Vec::new() },
+        network: worker::Network::None,
         working_dir: "/workspace".to_owned(),
         memory_mib: 512,
         cpu_milli: 1000,
