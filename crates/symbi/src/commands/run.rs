@@ -16,7 +16,7 @@ use symbi_runtime::reasoning::governed_session::{
     Answer, GovernedToolSession, LaunchEnd, SessionParts,
 };
 use symbi_runtime::{CedarGate, LedgerRegister};
-use toolclad::Contract;
+use toolclad::{Contract, ContractSet};
 
 use crate::agents::claude_code::{self, Story};
 use crate::approvals::{Asks, Surfaces};
@@ -80,6 +80,12 @@ pub(crate) fn run(
     report(&end, &mut claim, output)
 }
 
+/// Whether the launch or one of the agent's tools asks a person.
+fn needs_person(settings: &AgentSettings, contracts: &ContractSet) -> bool {
+    let asking = |it: &Contract| it.needs_approval() && settings.allowed_tools.contains(it.name());
+    settings.human_approval || contracts.iter().any(asking)
+}
+
 /// What the agent needs of an image, tried there before anything is recorded or sent.
 fn probe_agent(
     tier: &mut ReadyTier,
@@ -112,10 +118,8 @@ pub(crate) fn run_agent(
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = model_channel(open, &config, args, &settings)?;
     let mut tier = govern::tier(open, &config)?;
-    let place = tier.place();
-    let init_sha256 = tier.init_sha256;
-    let asking = |it: &Contract| it.needs_approval() && settings.allowed_tools.contains(it.name());
-    let needed = settings.human_approval || contracts.iter().any(asking);
+    let (place, init_sha256) = (tier.place(), tier.init_sha256);
+    let needed = needs_person(&settings, &contracts);
     let surfaces = Surfaces::open(open, &config, approval, Asks { run, needed })?;
     let folder = run_folder(open, run)?;
     probe_agent(&mut tier, &settings, folder.path())?;
