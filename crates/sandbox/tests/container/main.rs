@@ -3,11 +3,17 @@
 //! `./test` starts an engine of its own, with gVisor and an image, and says where: its socket in
 //! `SYMBI_TEST_ENGINE`, the image's name in `SYMBI_TEST_IMAGE`.
 
+#[cfg(test)]
 mod agent;
+#[cfg(test)]
 mod behaviours;
+#[cfg(test)]
 mod engine;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
 mod host;
+#[cfg(test)]
 mod refusals;
 
 /// One test for each behaviour, on one tier.
