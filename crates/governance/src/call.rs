@@ -16,7 +16,7 @@ use worker::{Descriptor, LowerError, ReadGrant, Running, StartError, WorkerHoldi
 
 use crate::executor::{ActionExecutor, Lowered};
 use crate::gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict, recordable};
-use crate::outcome::Outcome;
+use crate::outcome::{Lack, Outcome};
 use crate::proposal::PreparedWork;
 use crate::receipt::Receipt;
 use crate::refusal::{Refusal, RefusalKind};
@@ -351,12 +351,7 @@ impl RecordedCall {
     #[must_use]
     pub fn not_started(self, reason: String) -> SettledCall {
         let identity = CallIdentity::of(&self.prepared, self.seq);
-        SettledCall::not_started(
-            identity,
-            Outcome::NotStarted { reason },
-            self.journal,
-            false,
-        )
+        SettledCall::not_started(identity, Outcome::NotStarted { reason }, self.journal, None)
     }
 
     /// Starts exactly what was recorded.
@@ -386,7 +381,7 @@ impl RecordedCall {
                 running,
             }),
             Err(error) => {
-                let unavailable = !matches!(error, StartError::ProgramChanged { .. });
+                let lack = lack_of(&error);
                 let outcome = Outcome::NotStarted {
                     reason: error.to_string(),
                 };
@@ -394,10 +389,19 @@ impl RecordedCall {
                     identity,
                     outcome,
                     self.journal,
-                    unavailable,
+                    lack,
                 )))
             }
         }
+    }
+}
+
+/// What the host lacked. A program that changed is no lack of the host.
+const fn lack_of(error: &StartError) -> Option<Lack> {
+    match error {
+        StartError::ProgramChanged { .. } => None,
+        StartError::NoRoom { .. } => Some(Lack::Room),
+        StartError::Unavailable { .. } | StartError::Failed { .. } => Some(Lack::Isolation),
     }
 }
 

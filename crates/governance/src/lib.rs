@@ -35,7 +35,7 @@ pub use call::{
 };
 pub use executor::{ActionExecutor, FrozenContext, Lowered, ToolDefinition};
 pub use gate::{Approval, PolicyQuestion, ReasoningPolicyGate, Verdict};
-pub use outcome::{CreatedFile, Outcome, StopCause, ToolOutput};
+pub use outcome::{CreatedFile, Lack, Outcome, StopCause, ToolOutput};
 pub use proposal::{BrokerToolCall, PreparedWork, ProposedCall};
 pub use receipt::{Approver, Receipt};
 pub use refusal::{Refusal, RefusalKind};

@@ -46,6 +46,15 @@ impl Outcome {
     }
 }
 
+/// What a host lacks to start a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The isolation is not available, or could not be set up.
+    Isolation,
+    /// All workers, CPUs or memory that may be used at once are in use.
+    Room,
+}
+
 /// Why the session stopped a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {

@@ -14,7 +14,7 @@ use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone,
 
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::mode_hint;
-use crate::outcome::{CreatedFile, Outcome, StopCause, ToolOutput, is_contained, of_ending};
+use crate::outcome::{CreatedFile, Lack, Outcome, StopCause, ToolOutput, is_contained, of_ending};
 use crate::redaction::{value_without, without};
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
@@ -34,7 +34,7 @@ pub struct SettledCall {
     /// Whose removal is confirmed, in the order in which they ran.
     workers: Vec<String>,
     effect_happened: bool,
-    unavailable: bool,
+    lack: Option<Lack>,
     journal_failed: bool,
     journal: CallJournal,
 }
@@ -57,7 +57,7 @@ impl DispatchedCall {
             created_files: Vec::new(),
             workers: Vec::new(),
             effect_happened: !contained,
-            unavailable: false,
+            lack: None,
             journal_failed: false,
             journal: self.journal,
         };
@@ -83,7 +83,7 @@ impl SettledCall {
         identity: CallIdentity,
         outcome: Outcome,
         journal: CallJournal,
-        unavailable: bool,
+        lack: Option<Lack>,
     ) -> Self {
         Self {
             identity,
@@ -96,7 +96,7 @@ impl SettledCall {
             created_files: Vec::new(),
             workers: Vec::new(),
             effect_happened: false,
-            unavailable,
+            lack,
             journal_failed: false,
             journal,
         }
@@ -404,7 +404,7 @@ impl SettledCall {
             shown_bytes_max: self.identity.result.shown_bytes_max,
             notes: self.identity.notes,
             argv: self.identity.argv,
-            unavailable: self.unavailable,
+            lack: self.lack,
         };
         let written = match end {
             None => self.journal.settle(event).map(drop),
@@ -460,6 +460,6 @@ pub struct RecordedOutcome {
     pub argv: Vec<String>,
     /// Remarks of the preparation: values that were clamped.
     pub notes: std::collections::BTreeMap<String, String>,
-    /// It did not start because the isolation is not available, or could not be set up.
-    pub unavailable: bool,
+    /// What the host lacked, where that kept the work from starting.
+    pub lack: Option<Lack>,
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use governance::{
-    ActionExecutor as _, Approver, Outcome, PreparedWork, ProposedCall, Receipt, RecordFailure,
-    Refusal, RefusalKind, Verdict,
+    ActionExecutor as _, Approver, Lack, Outcome, PreparedWork, ProposedCall, Receipt,
+    RecordFailure, Refusal, RefusalKind, Verdict,
 };
 use journal::{Event, JournalError, PolicyNote, Stage};
 use model::{Canonical, Digest, RelativePath};
@@ -491,28 +491,34 @@ fn an_approvers_name_too_long_for_a_record_refuses_its_call_alone() {
 #[test]
 fn a_worker_that_does_not_start_is_an_outcome_and_no_effect() {
     type Make = fn() -> StartError;
-    let errors: [(Make, bool); 3] = [
+    let errors: [(Make, Option<Lack>); 4] = [
         (
             || StartError::Unavailable {
                 reason: "no namespaces".to_owned(),
             },
-            true,
+            Some(Lack::Isolation),
+        ),
+        (
+            || StartError::NoRoom {
+                reason: "8 of 8 workers are in use".to_owned(),
+            },
+            Some(Lack::Room),
         ),
         (
             || StartError::ProgramChanged {
                 path: "/usr/bin/tool".to_owned(),
             },
-            false,
+            None,
         ),
         (
             || StartError::Failed {
                 step: "clone".to_owned(),
                 reason: "ENOMEM".to_owned(),
             },
-            true,
+            Some(Lack::Isolation),
         ),
     ];
-    for (make, unavailable) in errors {
+    for (make, lack) in errors {
         let mut world = World::new();
         world.tier.next(Script::Refuses(make()));
         let prepared = world.prepare(FAIL, json!({}));
@@ -521,7 +527,7 @@ fn a_worker_that_does_not_start_is_an_outcome_and_no_effect() {
         let reason = make().to_string();
         assert_eq!(*settled.outcome(), Outcome::NotStarted { reason });
         let outcome = settled.record().unwrap();
-        assert_eq!(outcome.unavailable, unavailable);
+        assert_eq!(outcome.lack, lack);
         let Some(Event::CallSettled(event)) = world.events().pop() else {
             panic!("no record")
         };

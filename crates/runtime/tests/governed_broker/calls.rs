@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use governance::{ActionExecutor, EndCause, Lowered, Outcome, RefusalKind, ToolDefinition};
+use governance::{ActionExecutor, EndCause, Lack, Lowered, Outcome, RefusalKind, ToolDefinition};
 use governance::{PreparedCall, ProposedCall, Refusal};
 use journal::{Client, Journal, MemoryWriter};
 use model::{AgentName, Digest, RunId};
@@ -192,7 +192,7 @@ async fn a_worker_that_does_not_start_is_an_outcome_and_the_session_goes_on() {
     governed.tier.next_fails("clone", "out of memory");
     let outcome = settled(governed.call("1", "scale", json!({"count": 1})).await);
     assert!(matches!(outcome.outcome, Outcome::NotStarted { .. }));
-    assert!(outcome.unavailable);
+    assert_eq!(outcome.lack, Some(Lack::Isolation));
     assert_eq!(
         governed.of_kind("CallSettled")[0]["outcome"]["status"],
         "not_started"

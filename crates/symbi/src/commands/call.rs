@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use governance::{BrokerToolCall, EndCause, LoopConfig, LoopState, Outcome, RefusalKind};
+use governance::{BrokerToolCall, EndCause, Lack, LoopConfig, LoopState, Outcome, RefusalKind};
 use journal::Client;
 use model::RunId;
 use policy::Policies;
@@ -209,8 +209,11 @@ pub(crate) fn exit_of_answer(answer: &Answer) -> Exit {
         Answer::Settled(outcome) => match outcome.outcome {
             Outcome::Succeeded => Exit::Done,
             Outcome::Failed { .. } => Exit::Failed,
-            Outcome::NotStarted { .. } if outcome.unavailable => Exit::Isolation,
-            Outcome::NotStarted { .. } => Exit::Failed,
+            Outcome::NotStarted { .. } => match outcome.lack {
+                Some(Lack::Isolation) => Exit::Isolation,
+                Some(Lack::Room) => Exit::Refused,
+                None => Exit::Failed,
+            },
             Outcome::Unconfirmed { .. } => Exit::Unconfirmed,
         },
         Answer::Refused(refusal) => match refusal.kind {

@@ -105,7 +105,7 @@ fn end(outcome: Outcome) -> RunEnd {
             created_files: Vec::new(),
             argv: Vec::new(),
             notes: std::collections::BTreeMap::new(),
-            unavailable: false,
+            lack: None,
         }),
         story: None,
         is_shown: false,
