@@ -6,8 +6,10 @@
 Exit: 0 where all checks hold, 1 otherwise. Needs Linux, Python 3.8 and the built binaries.
 """
 
+import json
 import os
 import socket
+import subprocess
 import sys
 import time
 
@@ -16,7 +18,7 @@ from scratch_project import COPY, Project, Table, arguments, shell_tool
 
 TOOLS = {
     "copy": COPY,
-    "look": shell_tool("look", 'cat "$1"; ls -A data; cat data/neighbour; cat ../data/neighbour',
+    "look": shell_tool("look", 'cat "$1"; echo data/* data/.[!.]*; cat data/neighbour; cat ../data/neighbour',
                        reads="y"),
     "bare": shell_tool("bare", "ls -A /workspace; cat data/a.csv; touch /tmp/own && echo own"),
     "write_input": shell_tool("write_input", 'echo x >> "$1" && echo changed', reads="y"),
@@ -155,7 +157,9 @@ def processes(project, process):
 
 
 def worker_mounts(project, process):
-    """The mounts below the working directory that the worker's processes see, from the host."""
+    """The worker's mounts, seen from the host, and one of its processes there."""
+    if project.tier.name == "gvisor":
+        return container_mounts(project, process), None
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:
         for pid in processes(project, process):
@@ -170,6 +174,23 @@ def worker_mounts(project, process):
                 return [line.split()[4:6] for line in lines], pid
         time.sleep(0.02)
     return None, None
+
+
+def ask_engine(project, path):
+    words = ["curl", "--silent", "--fail", "--unix-socket", project.tier.socket, "http://engine" + path]
+    return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def container_mounts(project, process):
+    """The mounts of the running worker, as its engine tells them: gVisor's own are its kernel's."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and process.poll() is None:
+        for container in ask_engine(project, "/containers/json"):
+            if "symbi.lease" in container["Labels"]:
+                mounts = ask_engine(project, "/containers/%s/json" % container["Id"])["Mounts"]
+                return [(it["Destination"], "rw" if it["RW"] else "ro") for it in mounts]
+        time.sleep(0.02)
+    return None
 
 
 def snapshots(project, table):

@@ -351,6 +351,17 @@ pub(crate) fn compile() -> Result<Vec<u8>, FilterError> {
     Ok(bytes)
 }
 
+/// Older engines do not know `defaultErrnoRet`, and answer EPERM to what is not listed. Programs
+/// that keep modes (`install`, `cp -p`) go on without extended attributes, but not at EPERM.
+const ATTRIBUTE_CALLS: [&str; 6] = [
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+];
+
 /// The same rules as a container engine takes them: one list, whose default is ENOSYS. A terminal
 /// that could be typed into is not there, so `ioctl` needs no rule of its own.
 pub(crate) fn engine_profile() -> String {
@@ -372,6 +383,7 @@ pub(crate) fn engine_profile() -> String {
         json!({ "names": names(REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
         // Of clone3 the flags cannot be seen; programs then use clone.
         json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
+        json!({ "names": ATTRIBUTE_CALLS, "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
         allow(
             &call!(SYS_clone),
             0,
