@@ -14,6 +14,8 @@ const WANTS_FRESH: [&str; 6] = [
     "readonly database",
     "unable to open database",
 ];
+/// What gVisor's kernel says instead: of the output, or of a file beside it.
+const DENIED: &str = "permission denied";
 /// What one says that expected the output to be there.
 const WANTS_FILE: &str = "no such file or directory";
 /// How much of a stream's beginning is looked at.
@@ -25,8 +27,13 @@ pub(crate) fn of_failure(descriptor: &Descriptor, stderr: &[u8]) -> Option<&'sta
     let text = stderr.get(..LOOKED_AT_BYTES_MAX).unwrap_or(stderr);
     let text = String::from_utf8_lossy(text).to_lowercase();
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    let folder = path
+        .rsplit_once('/')
+        .map(|(folder, _)| folder.to_lowercase());
+    let beside = folder.unwrap_or_else(|| name.clone());
+    let denied = text.contains(DENIED) && text.contains(&beside);
     match mode {
-        CreateMode::File if WANTS_FRESH.iter().any(|words| text.contains(words)) => {
+        CreateMode::File if denied || WANTS_FRESH.iter().any(|words| text.contains(words)) => {
             Some("if it replaces its output or makes it itself, it needs `create_mode = \"fresh\"`")
         }
         CreateMode::Fresh if text.contains(WANTS_FILE) && text.contains(&name) => {
