@@ -50,7 +50,11 @@ create = ["{output}"]
 format = "text"
 """
 
+# The longest name that an agent of this kind may have: 128 with the client's prefix.
+LONGEST = "n" * (128 - len("mcp__symbi__"))
+
 TOOLS = {
+    LONGEST: shell_tool(LONGEST, "echo long-name-ran"),
     "read": shell_tool("read", 'cat "$1"', reads="y"),
     "report": REPORT,
     "unlisted": shell_tool("unlisted", "echo never"),
@@ -68,7 +72,7 @@ AGENT = """
 [agents.%s]
 executor = "claude_code"
 program = "%s"
-allowed_tools = ["read", "report"]
+allowed_tools = ["read", "report", "%s"]
 %s
 """
 
@@ -247,7 +251,7 @@ def prepare(project, provider, program):
             ("reviewer", program, ""), ("least", program, "memory_mib = 192\npids = 32"),
             ("hasty", program, "max_turns = 1"), ("small", program, "memory_mib = 191"),
             ("lonely", program, "pids = 31"), ("gone", "/nowhere/claude", "")):
-        config += AGENT % (name, file, more)
+        config += AGENT % (name, file, LONGEST, more)
     project.write("symbiont.toml", config)
     folder = os.path.join(project.home, "config", "symbi")
     os.mkdir(folder, 0o700)
@@ -284,7 +288,7 @@ def proved(project, table, what, ended):
 
 def useful_work(project, provider, table, agent):
     provider.play(use("read", input="data/a.csv"), use("read", input="data/neighbour"),
-                  use("report", text="two-rows", output="out/report-" + agent),
+                  use("report", text="two-rows", output="out/report-" + agent), use(LONGEST),
                   text("The report is written."))
     ended = run(project, agent)
     body, results = ended.json(), provider.results()
@@ -293,15 +297,17 @@ def useful_work(project, provider, table, agent):
                 ended.code == 0 and body.get("status") == "succeeded"
                 and body.get("results") == "The report is written.", ended)
     table.check("%s: it reads through a tool" % agent,
-                len(results) == 3 and not results[0][0] and "1,2" in results[0][1], results)
+                len(results) == 4 and not results[0][0] and "1,2" in results[0][1], results)
     table.check("%s: what policy refuses is refused, with the reason" % agent,
-                len(results) == 3 and results[1][0] and "nobody-reads-neighbour" in results[1][1]
+                len(results) == 4 and results[1][0] and "nobody-reads-neighbour" in results[1][1]
                 and "not granted" not in results[1][1], results)
     report = project.file("out/report-" + agent)
     table.check("%s: it writes a report through a grant" % agent,
                 os.path.exists(report) and project.read("out/report-" + agent) == "two-rows", ended)
     table.check("%s: turns, calls and errors are told" % agent,
-                (story.get("turns"), story.get("calls"), story.get("call_errors")) == (4, 3, 1), story)
+                (story.get("turns"), story.get("calls"), story.get("call_errors")) == (5, 4, 1), story)
+    table.check("%s: a tool with the longest name works" % agent,
+                len(results) == 4 and "long-name-ran" in results[3][1], results)
     proved(project, table, agent, ended)
 
 
@@ -311,7 +317,8 @@ def requests(provider, table):
     headers = [{name.lower(): value for name, value in it.items()} for _, it, _ in provider.seen]
     tools = [sorted(tool["name"] for tool in body.get("tools", [])) for body in bodies]
     table.check("the client has exactly the allowed tools",
-                tools and all(it == ["mcp__symbi__read", "mcp__symbi__report"] for it in tools), tools)
+                tools and all(it == ["mcp__symbi__" + name for name in (LONGEST, "read", "report")]
+                              for it in tools), tools)
     table.check("each request streams, and asks for the model and at most the tokens of the terms",
                 all(body["model"] == MODEL and body["max_tokens"] <= OUTPUT_TOKENS
                     and body.get("stream") is True for body in bodies), bodies[:1])

@@ -19,6 +19,9 @@ pub const USER_CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub const TRUST_RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Largest file that holds a provider's key, in bytes.
 pub const KEY_FILE_BYTES_MAX: u64 = 16 << 10;
+/// Longest name of a tool for Claude Code, in bytes: it puts `mcp__symbi__` before it, and the
+/// API takes names of 128 (`^[a-zA-Z0-9_-]{1,128}$`).
+pub const CLAUDE_CODE_TOOL_NAME_BYTES_MAX: usize = 128 - "mcp__symbi__".len();
 /// Largest `.symbiont/id`, in bytes.
 pub const ID_FILE_BYTES_MAX: u64 = 64;
 /// Lines that are compared one by one for a diff: the product of both sides' changed parts.

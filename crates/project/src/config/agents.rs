@@ -7,8 +7,9 @@ use model::{AgentName, ToolName};
 use super::host_path::HostPath;
 use super::sandbox::SandboxSettings;
 use crate::limits::{
-    AGENTS_MAX, ALLOWED_TOOLS_MAX, COMMAND_WORDS_MAX, CPU_MILLI_MIN, ENVIRONMENT_MAX,
-    LABEL_BYTES_MAX, MEMORY_MIB_MIN, PIDS_MIN, TURNS_MAX, WORD_BYTES_MAX,
+    AGENTS_MAX, ALLOWED_TOOLS_MAX, CLAUDE_CODE_TOOL_NAME_BYTES_MAX, COMMAND_WORDS_MAX,
+    CPU_MILLI_MIN, ENVIRONMENT_MAX, LABEL_BYTES_MAX, MEMORY_MIB_MIN, PIDS_MIN, TURNS_MAX,
+    WORD_BYTES_MAX,
 };
 use crate::reader::{Entry, Table};
 
@@ -101,7 +102,7 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
         .unwrap_or_default();
     let allowed_tools = table
         .required("allowed_tools", "[\"TOOL\"]")
-        .map(|entry| read_tools(&entry))
+        .map(|entry| read_tools(&entry, executor.as_ref()))
         .unwrap_or_default();
     let human_approval = table
         .entry("human_approval")
@@ -260,7 +261,7 @@ fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
     environment
 }
 
-fn read_tools(entry: &Entry<'_>) -> Vec<ToolName> {
+fn read_tools(entry: &Entry<'_>, executor: Option<&AgentExecutor>) -> Vec<ToolName> {
     let mut tools = Vec::new();
     let names = entry.distinct_texts(ALLOWED_TOOLS_MAX);
     if names.is_empty() {
@@ -271,6 +272,17 @@ fn read_tools(entry: &Entry<'_>) -> Vec<ToolName> {
     }
     for (text, element) in names {
         match ToolName::new(text) {
+            Ok(_)
+                if executor == Some(&AgentExecutor::ClaudeCode)
+                    && text.len() > CLAUDE_CODE_TOOL_NAME_BYTES_MAX =>
+            {
+                let message = format!("`{text}` has {} characters", text.len());
+                let remedy = format!(
+                    "give the tool a name of at most {CLAUDE_CODE_TOOL_NAME_BYTES_MAX}: Claude \
+                     Code puts `mcp__symbi__` before it, and providers take 128"
+                );
+                element.fault(message, remedy);
+            }
             Ok(tool) => tools.push(tool),
             Err(error) => element.fault(error.to_string(), "write the name of a tool's manifest"),
         }

@@ -456,6 +456,22 @@ fn an_agent_may_only_lower_its_tiers_limits() {
 }
 
 #[test]
+fn a_tools_name_must_fit_the_provider_with_the_prefix_of_claude_code() {
+    let agent = |executor: &str, bytes: usize| {
+        let name = "n".repeat(bytes);
+        format!("[agents.a]\n{executor}\nallowed_tools = [\"t\", \"{name}\"]\n")
+    };
+    let claude_code = "executor = \"claude_code\"\nprogram = \"/a/claude\"";
+    let longest = limits::CLAUDE_CODE_TOOL_NAME_BYTES_MAX;
+    parse(&agent(claude_code, longest));
+    let error = message(&agent(claude_code, longest + 1));
+    for part in ["symbiont.toml:4:23", "has 117 characters", "at most 116"] {
+        assert!(error.contains(part), "{error}");
+    }
+    parse(&agent("executor = \"command\"\ncommand = [\"x\"]", 128));
+}
+
+#[test]
 fn an_agent_needs_a_program_its_executor_can_start() {
     let agent = |text: &str| message(&format!("[agents.a]\nallowed_tools = [\"t\"]\n{text}\n"));
     for (text, found) in [
