@@ -258,6 +258,10 @@ pub(crate) struct CallArgs {
     /// An argument, as often as needed
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     pub(crate) arguments: Vec<String>,
+    /// An argument whose value is a file's text, without the line end at its end; `-` reads
+    /// standard input. Others can list this command's words, and not the file
+    #[arg(long = "arg-file", value_name = "NAME=FILE")]
+    pub(crate) argument_files: Vec<String>,
 }
 
 #[derive(Debug, Args)]

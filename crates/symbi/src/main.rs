@@ -6,6 +6,7 @@ mod agents;
 mod anchors;
 mod approvals;
 mod args;
+mod call_arguments;
 mod claim;
 mod commands;
 mod dead_runs;

@@ -14,36 +14,13 @@ use symbi_runtime::{CedarGate, LedgerRegister};
 
 use crate::approvals::{Asks, Surfaces};
 use crate::args::{ApprovalArgs, CallArgs, Common};
+use crate::call_arguments;
 use crate::claim::{self, Begun, Claim};
 use crate::exit::{Exit, Failure};
 use crate::govern::{self, RunPlace};
 use crate::interrupt::Watch;
 use crate::open::{OPERATOR, OpenProject, find_tool, launches, principals, shape};
 use crate::output::Output;
-
-/// `NAME=VALUE` pairs as a JSON object.
-pub(crate) fn parse_arguments(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
-    let mut arguments = Map::new();
-    for pair in pairs {
-        let shown = || model::Untrusted::new(pair.as_str()).escaped();
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(
-                Failure::new(Exit::Usage, format!("`--arg {}` has no `=`", shown()))
-                    .help("write it as --arg NAME=VALUE"),
-            );
-        };
-        if arguments
-            .insert(name.to_owned(), Value::String(value.to_owned()))
-            .is_some()
-        {
-            return Err(
-                Failure::new(Exit::Usage, format!("`--arg {}` repeats a name", shown()))
-                    .help("give each argument once"),
-            );
-        }
-    }
-    Ok(arguments)
-}
 
 /// What an invocation is for, as its claim keeps the hash of it: nobody may guess a sensitive value
 /// from that, so it stands for every value of such an argument.
@@ -73,7 +50,7 @@ pub(crate) fn run(
     common: &Common,
 ) -> Result<Exit, Failure> {
     let watch = Watch::started()?;
-    let arguments = parse_arguments(&args.arguments)?;
+    let arguments = call_arguments::read(args)?;
     let (open, verdict) = OpenProject::find_trusted(common.project.as_deref())?;
     let request = request(&open, args, &arguments);
     let mut claim = match claim::begin(&open, id, &request)? {
@@ -237,28 +214,5 @@ pub(crate) fn exit_of_end(cause: &EndCause) -> Exit {
         EndCause::RegistryChanged | EndCause::Closed => Exit::Refused,
         EndCause::Unconfirmed { .. } | EndCause::Inference { .. } => Exit::Unconfirmed,
         EndCause::Journal { .. } | EndCause::Lost => Exit::Storage,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_split_at_the_first_equals_sign_only() {
-        let pairs = ["a=b=c".to_owned(), "d=".to_owned()];
-        let arguments = parse_arguments(&pairs).unwrap();
-        assert_eq!(arguments["a"], "b=c");
-        assert_eq!(arguments["d"], "");
-    }
-
-    #[test]
-    fn an_argument_without_equals_sign_or_given_twice_is_a_usage_error() {
-        for pairs in [
-            vec!["a".to_owned()],
-            vec!["a=1".to_owned(), "a=2".to_owned()],
-        ] {
-            assert_eq!(parse_arguments(&pairs).unwrap_err().exit, Exit::Usage);
-        }
     }
 }

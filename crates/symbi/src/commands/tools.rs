@@ -9,7 +9,7 @@ use serde_json::json;
 use toolclad::{BoundCall, Contract, ContractSet, ProjectRules, ScanId, Surroundings};
 
 use crate::args::{CallArgs, Common, ToolsCommand};
-use crate::commands::call::parse_arguments;
+use crate::call_arguments;
 use crate::exit::{Exit, Failure};
 use crate::files::read_regular_text;
 use crate::open::{OpenProject, find_tool};
@@ -168,7 +168,7 @@ fn list(contracts: &ContractSet, output: Output) {
 }
 
 fn test(contract: &Contract, args: &CallArgs, output: Output) -> Result<Exit, Failure> {
-    let arguments = JsonObject::from_map(parse_arguments(&args.arguments)?);
+    let arguments = JsonObject::from_map(call_arguments::read(args)?);
     let refuse = |error: &dyn std::fmt::Display| Failure::new(Exit::Refused, error.to_string());
     let scan_id = ScanId::new("preview").map_err(|error| refuse(&error))?;
     let surroundings = Surroundings {

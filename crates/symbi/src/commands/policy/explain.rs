@@ -4,7 +4,7 @@ use model::Untrusted;
 use serde_json::{Value, json};
 
 use crate::args::CallArgs;
-use crate::commands::call::parse_arguments;
+use crate::call_arguments;
 use crate::commands::policy::trial::{Found, Trial};
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
@@ -17,7 +17,7 @@ pub(super) fn run(
     principal: &str,
     output: Output,
 ) -> Result<Exit, Failure> {
-    let arguments = parse_arguments(&call.arguments)?;
+    let arguments = call_arguments::read(call)?;
     let found = Trial::new(open)?.ask(principal, &call.tool, arguments)?;
     if output.is_json() {
         output.value(&as_json(&found, call, principal));
