@@ -17,7 +17,7 @@ use model::{Canonical, Digest};
 use serde_json::json;
 use ssh_key::private::Ed25519Keypair;
 use ssh_key::public::{KeyData, SkEd25519};
-use ssh_key::{Algorithm, HashAlg, PrivateKey, Signature, SigningKey, SshSig};
+use ssh_key::{HashAlg, PrivateKey, Signature, SigningKey, SshSig};
 
 struct Keys {
     folder: tempfile::TempDir,
@@ -72,22 +72,60 @@ fn sign(key: &Path, namespace: &str, text: &str, options: &[&str]) -> String {
 
 /// A security key in software: what OpenSSH's `PROTOCOL.u2f` has one do.
 struct SecurityKey {
-    pair: Ed25519Keypair,
+    key: PrivateKey,
+    public: KeyData,
     application: &'static str,
 }
 
 impl SecurityKey {
-    fn new(application: &'static str) -> Self {
+    fn ed25519(application: &'static str) -> Self {
         let pair = Ed25519Keypair::from_seed(&[7; 32]);
-        Self { pair, application }
+        let public = KeyData::SkEd25519(SkEd25519::new(pair.public, application));
+        Self {
+            key: PrivateKey::from(pair),
+            public,
+            application,
+        }
     }
 
-    fn public(&self) -> SkEd25519 {
-        SkEd25519::new(self.pair.public, self.application)
+    fn ecdsa(application: &'static str) -> Self {
+        let keys = Keys::new();
+        keys.make("key", &["ecdsa", "-b", "256"]);
+        let file = std::fs::read(keys.path("key")).expect("a private key");
+        let key = PrivateKey::from_openssh(file).expect("a private key");
+        let point = key.public_key().key_data().ecdsa().expect("of ECDSA");
+        let parts = [
+            b"sk-ecdsa-sha2-nistp256@openssh.com",
+            &b"nistp256"[..],
+            point.as_sec1_bytes(),
+            application.as_bytes(),
+        ];
+        let strings = parts.map(|part| {
+            let length = u32::try_from(part.len()).expect("short");
+            [&length.to_be_bytes()[..], part].concat()
+        });
+        let public = ssh_key::PublicKey::from_bytes(&strings.concat()).expect("a public key");
+        Self {
+            public: public.key_data().clone(),
+            key,
+            application,
+        }
+    }
+
+    /// One of each kind.
+    fn both(application: &'static str) -> [Self; 2] {
+        [Self::ed25519(application), Self::ecdsa(application)]
+    }
+
+    fn of_application(&self, application: &'static str) -> Self {
+        match self.public {
+            KeyData::SkEd25519(_) => Self::ed25519(application),
+            _ => Self::ecdsa(application),
+        }
     }
 
     fn public_line(&self) -> String {
-        let key = ssh_key::PublicKey::new(KeyData::SkEd25519(self.public()), "alice");
+        let key = ssh_key::PublicKey::new(self.public.clone(), "alice");
         key.to_openssh().expect("a line")
     }
 
@@ -101,11 +139,13 @@ impl SecurityKey {
             digest(&signed.expect("what is signed")),
         ]
         .concat();
-        let raw = made_with(&PrivateKey::from(self.pair.clone()), &message);
-        let bytes = [raw.as_bytes(), &touch].concat();
-        let raw = Signature::new(Algorithm::SkEd25519, bytes).expect("a signature");
-        let public = KeyData::SkEd25519(self.public());
-        SshSig::new(public, NAMESPACE, HashAlg::Sha512, raw)
+        let raw = made_with(&self.key, &message);
+        self.armored([raw.as_bytes(), &touch].concat())
+    }
+
+    fn armored(&self, signature: Vec<u8>) -> String {
+        let raw = Signature::new(self.public.algorithm(), signature).expect("a signature");
+        SshSig::new(self.public.clone(), NAMESPACE, HashAlg::Sha512, raw)
             .and_then(|it| it.to_pem(ssh_key::LineEnding::LF))
             .expect("an armored signature")
     }
@@ -117,7 +157,12 @@ fn made_with<K: SigningKey>(key: &K, message: &[u8]) -> Signature {
 
 #[test]
 fn a_security_key_counts_where_it_was_touched_and_its_counter_grows() {
-    let key = SecurityKey::new("ssh:");
+    SecurityKey::both("ssh:")
+        .iter()
+        .for_each(counts_where_touched);
+}
+
+fn counts_where_touched(key: &SecurityKey) {
     let operators = operators(&[("alice", &[&key.public_line()])], 1).expect("operators");
     let text = review(1).text().to_owned();
     let mut votes = Votes::default();
@@ -143,43 +188,36 @@ fn a_security_key_counts_where_it_was_touched_and_its_counter_grows() {
 
 #[test]
 fn openssh_accepts_the_same_signature_of_a_security_key() {
-    let key = SecurityKey::new("ssh:");
-    let keys = Keys::new();
-    let allowed = keys.path("allowed");
-    std::fs::write(&allowed, format!("alice {}", key.public_line())).expect("written");
-    let signature = keys.path("signature");
-    std::fs::write(&signature, key.sign(review(1).text(), 1, 9)).expect("written");
-    for (value, good) in [(1, true), (2, false)] {
-        assert_eq!(openssh_verifies(&allowed, &signature, &review(value)), good);
+    for key in SecurityKey::both("ssh:") {
+        let keys = Keys::new();
+        let allowed = keys.path("allowed");
+        std::fs::write(&allowed, format!("alice {}", key.public_line())).expect("written");
+        let signature = keys.path("signature");
+        std::fs::write(&signature, key.sign(review(1).text(), 1, 9)).expect("written");
+        for (value, good) in [(1, true), (2, false)] {
+            assert_eq!(openssh_verifies(&allowed, &signature, &review(value)), good);
+        }
     }
 }
 
 #[test]
 fn a_security_key_of_another_application_or_changed_flags_does_not_count() {
-    let key = SecurityKey::new("ssh:");
-    let operators = operators(&[("alice", &[&key.public_line()])], 1).expect("operators");
-    let other = SecurityKey::new("ssh:other").sign(review(1).text(), 1, 1);
-    let refused = operators.verify(&review(1), &other);
-    assert!(
-        matches!(refused, Err(SignatureError::Unknown { .. })),
-        "{refused:?}"
-    );
-    let untouched = SshSig::from_pem(key.sign(review(1).text(), 0, 1)).expect("a signature");
-    let mut bytes = untouched.signature_bytes().to_vec();
-    let flags = bytes.len() - 5;
-    bytes[flags] = 1;
-    let raw = Signature::new(Algorithm::SkEd25519, bytes).expect("a signature");
-    let forged = SshSig::new(
-        untouched.public_key().clone(),
-        NAMESPACE,
-        HashAlg::Sha512,
-        raw,
-    )
-    .and_then(|it| it.to_pem(ssh_key::LineEnding::LF))
-    .expect("armored");
-    let operator = "alice".to_owned();
-    let refused = operators.verify(&review(1), &forged);
-    assert_eq!(refused, Err(SignatureError::OtherText { operator }));
+    for key in SecurityKey::both("ssh:") {
+        let operators = operators(&[("alice", &[&key.public_line()])], 1).expect("operators");
+        let other = key.of_application("ssh:other").sign(review(1).text(), 1, 1);
+        let refused = operators.verify(&review(1), &other);
+        assert!(
+            matches!(refused, Err(SignatureError::Unknown { .. })),
+            "{refused:?}"
+        );
+        let untouched = SshSig::from_pem(key.sign(review(1).text(), 0, 1)).expect("a signature");
+        let mut bytes = untouched.signature_bytes().to_vec();
+        let flags = bytes.len() - 5;
+        bytes[flags] = 1;
+        let operator = "alice".to_owned();
+        let refused = operators.verify(&review(1), &key.armored(bytes));
+        assert_eq!(refused, Err(SignatureError::OtherText { operator }));
+    }
 }
 
 fn openssh_verifies(allowed: &Path, signature: &Path, review: &Review) -> bool {
