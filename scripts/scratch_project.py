@@ -43,7 +43,8 @@ permit(principal == Agent::"operator", action, resource);
 """
 
 
-def arguments(description, reserved=()):
+def argument_parser(description):
+    """The arguments that every script has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--symbi", default=os.environ.get("SYMBI"), metavar="PATH",
                         help="the binary [default: the environment's SYMBI, or the release build]")
@@ -53,8 +54,17 @@ def arguments(description, reserved=()):
                         help="of a container tier [default: the environment's SYMBI_TEST_IMAGE]")
     parser.add_argument("--socket", default=os.environ.get("SYMBI_TEST_ENGINE"), metavar="PATH",
                         help="of its engine [default: the environment's SYMBI_TEST_ENGINE]")
+    return parser
+
+
+def arguments(description, reserved=()):
+    parser = argument_parser(description)
     for name in reserved:
         parser.add_argument(name, metavar="PATH", help="reserved")
+    return read_arguments(parser, reserved)
+
+
+def read_arguments(parser, reserved=()):
     found = parser.parse_args()
     if found.tier == "firecracker" or any(
             getattr(found, name.strip("-").replace("-", "_")) for name in reserved):

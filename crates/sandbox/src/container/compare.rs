@@ -57,15 +57,20 @@ pub(super) fn compare(
             &found.mounts,
         ));
     }
+    same_network(found, wanted)
+}
+
+/// The network that was asked for, or none at all where the engine puts nothing there.
+fn same_network(found: &ContainerInspect, wanted: &ContainerCreate) -> Result<(), Difference> {
     let networks: Vec<&String> = found.network_settings.networks.keys().collect();
-    if networks != [&wanted.host_config.network_mode] {
-        return Err(difference(
-            "Networks",
-            &wanted.host_config.network_mode,
-            &networks,
-        ));
+    let asked: &[&String] = match wanted.config.network_disabled {
+        true => &[],
+        false => &[&wanted.host_config.network_mode],
+    };
+    match networks == asked {
+        true => Ok(()),
+        false => Err(difference("Networks", &asked, &networks)),
     }
-    Ok(())
 }
 
 fn difference(what: &str, wanted: &dyn fmt::Debug, found: &dyn fmt::Debug) -> Difference {

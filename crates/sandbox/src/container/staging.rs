@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use model::{CreateMode, RelativePath};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2};
-use worker::{OutputFile, WorkerSpec};
+use worker::{Network, OutputFile, WorkerSpec};
 
 use super::request::bind;
 use crate::engine::MountRequest;
@@ -18,6 +18,10 @@ use crate::limits::COPY_BYTES;
 
 /// The workload's default id, as the host sees it where the engine maps none.
 const NOBODY: u32 = 65534;
+
+/// Names of a worker without a network: its own.
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
+const HOSTS_PLACE: &str = "/etc/hosts";
 
 /// A worker's folder. It is removed by [`Self::remove`], or with its owner.
 #[derive(Debug)]
@@ -48,6 +52,7 @@ impl Staged {
         make_folder(&staged.folder, 0o700)?;
         staged.make_output(spec)?;
         staged.copy_inputs(spec)?;
+        staged.write_hosts(spec)?;
         Ok(staged)
     }
 
@@ -91,6 +96,16 @@ impl Staged {
                 new_file(&place, 0o444)?;
             }
             self.binds.push(bind(&text(&source)?, &path, true));
+        }
+        Ok(())
+    }
+
+    /// The engine writes this file only where it makes the network.
+    fn write_hosts(&mut self, spec: &WorkerSpec) -> io::Result<()> {
+        if spec.network() == Network::None {
+            let source = self.folder.join("hosts");
+            new_file(&source, 0o444)?.write_all_at(HOSTS.as_bytes(), 0)?;
+            self.binds.push(bind(&text(&source)?, HOSTS_PLACE, true));
         }
         Ok(())
     }

@@ -124,6 +124,9 @@ pub struct ContainerConfig {
     pub attach_stderr: bool,
     #[serde(default)]
     pub healthcheck: Option<Healthcheck>,
+    /// The runtime makes the network namespace, and the engine puts nothing in it.
+    #[serde(default)]
+    pub network_disabled: bool,
 }
 
 /// A health check; `NONE` is that of no image.

@@ -14,6 +14,8 @@ mod files;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod network;
+#[cfg(test)]
 mod refusals;
 
 /// One test for each behaviour, on one tier.
@@ -61,6 +63,9 @@ on_both!(
     files::a_fresh_output_may_stand_beside_inputs,
     files::too_much_beside_a_fresh_output_stops_the_worker,
     files::a_stopped_worker_hands_nothing_back,
+    network::nothing_of_a_workers_network_is_there_for_the_next,
+    network::two_workers_at_once_share_no_loopback,
+    network::its_names_are_its_own_and_it_is_told_no_name_server,
     agent::an_agent_talks_through_its_channel_and_has_nothing_else,
     refusals::a_program_that_is_not_in_the_image_is_a_failed_start,
     refusals::ten_wrong_images_charge_nothing_and_the_right_call_works,
