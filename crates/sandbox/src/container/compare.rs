@@ -100,3 +100,76 @@ fn same_fields<T: serde::Serialize>(what: &str, wanted: &T, found: &T) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{ContainerConfig, HostConfig};
+    use serde_json::json;
+
+    const IMAGE: &str = "sha256:1";
+
+    fn wanted(network_mode: &str, network_disabled: bool) -> ContainerCreate {
+        ContainerCreate {
+            config: ContainerConfig {
+                network_disabled,
+                ..ContainerConfig::default()
+            },
+            host_config: HostConfig {
+                network_mode: network_mode.to_owned(),
+                ..HostConfig::default()
+            },
+        }
+    }
+
+    /// A container made as `wanted`, which is in `networks`.
+    fn found(wanted: &ContainerCreate, networks: &[&str]) -> ContainerInspect {
+        let networks: std::collections::BTreeMap<&str, _> =
+            networks.iter().map(|name| (*name, json!({}))).collect();
+        let found = json!({
+            "Id": "1", "Image": IMAGE, "State": {},
+            "Config": wanted.config, "HostConfig": wanted.host_config,
+            "NetworkSettings": { "Networks": networks }
+        });
+        serde_json::from_value(found).unwrap()
+    }
+
+    fn difference(found: &ContainerInspect, wanted: &ContainerCreate) -> String {
+        compare(found, wanted, IMAGE).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_container_without_a_network_is_in_none_and_says_so() {
+        let wanted = wanted("none", true);
+        compare(&found(&wanted, &[]), &wanted, IMAGE).unwrap();
+        for networks in [&["none"][..], &["bridge"], &["none", "bridge"]] {
+            let said = difference(&found(&wanted, networks), &wanted);
+            assert!(said.starts_with("`Networks` is "), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_makes_the_network_itself_made_another_container() {
+        let wanted = wanted("none", true);
+        let mut other = found(&wanted, &["none"]);
+        other.config.network_disabled = false;
+        let said = difference(&other, &wanted);
+        assert!(said.contains("`Config.NetworkDisabled` is false"), "{said}");
+        for mode in ["host", "bridge", "container:1"] {
+            let mut other = found(&wanted, &[]);
+            mode.clone_into(&mut other.host_config.network_mode);
+            let said = difference(&other, &wanted);
+            assert!(said.contains("`HostConfig.NetworkMode` is"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_container_with_a_network_is_in_that_one_alone() {
+        let wanted = wanted("bridge", false);
+        compare(&found(&wanted, &["bridge"]), &wanted, IMAGE).unwrap();
+        for networks in [&[][..], &["none"], &["bridge", "other"]] {
+            let said = difference(&found(&wanted, networks), &wanted);
+            assert!(said.starts_with("`Networks` is "), "{said}");
+        }
+    }
+}

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,11 +25,19 @@ use crate::programs::ProgramCache;
 const PYTHON: &str = "python3";
 const WORD: &str = "word";
 const SOCKET: &str = "probe.sock";
-/// Says each program that cannot be run, and passes the word on through the socket.
+/// Says each program that cannot be run and each way to a network, and passes the word on through
+/// the socket.
 const SCRIPT: &str = "import os, socket, sys\n\
     for path in sys.argv[1:]:\n\
-    \x20   if not os.access(path, os.X_OK): print(path)\n\
+    \x20   if not os.access(path, os.X_OK): print('program', path)\n\
+    with open('/proc/net/dev') as file: lines = file.read().splitlines()[2:]\n\
+    for name in (line.split(':')[0].strip() for line in lines):\n\
+    \x20   if name != 'lo': print('device', name)\n\
     with open('/channel/word', 'rb') as file: word = file.read()\n\
+    try:\n\
+    \x20   socket.socket(socket.AF_UNIX).connect(b'\\0symbi-' + word)\n\
+    \x20   print('host')\n\
+    except OSError: pass\n\
     s = socket.socket(socket.AF_UNIX)\n\
     try:\n\
     \x20   s.connect('/channel/probe.sock')\n\
@@ -37,7 +46,8 @@ const SCRIPT: &str = "import os, socket, sys\n\
 
 impl ContainerTier {
     /// Whether an agent could work in a container: Python 3 and its `programs` are in the image,
-    /// the engine sees this machine's files, and a socket in a read-only bind takes connections.
+    /// the engine sees this machine's files, a socket in a read-only bind takes connections, and
+    /// there is no network: neither a device, nor the host's namespace with its listeners.
     /// `folder` is a private folder for a channel.
     ///
     /// # Errors
@@ -71,11 +81,8 @@ impl ContainerTier {
                 "Python 3 of the image does not run: {said}"
             )));
         }
-        let missing = String::from_utf8_lossy(&ended.stdout.bytes);
-        let mut faults: Vec<String> = missing
-            .lines()
-            .map(|path| format!("the image has no program `{}`", path.escape_debug()))
-            .collect();
+        let told = String::from_utf8_lossy(&ended.stdout.bytes);
+        let mut faults: Vec<String> = told.lines().map(fault).collect();
         if !heard {
             let flag = match self.kind {
                 ContainerKind::Gvisor => {
@@ -139,10 +146,32 @@ impl ContainerTier {
     }
 }
 
+/// What one line of the script says.
+fn fault(line: &str) -> String {
+    match line.split_once(' ') {
+        Some(("program", path)) => {
+            format!("the image has no program `{}`", path.escape_debug())
+        }
+        Some(("device", name)) => format!(
+            "a worker without a network has the device `{}`: the container engine did not keep it \
+             out; do not use this engine",
+            name.escape_debug()
+        ),
+        _ if line == "host" => {
+            "a worker reaches a listener of the host: the container engine put it into the host's \
+             network namespace; do not use this engine"
+                .to_owned()
+        }
+        _ => format!("the probe says `{}`", line.escape_debug()),
+    }
+}
+
 /// A channel folder with a listener and a word that nobody can guess. Gone with its owner.
 struct ProbeChannel {
     path: PathBuf,
     listener: UnixListener,
+    /// Of the host's network namespace, by an abstract name with the word in it.
+    _of_host: UnixListener,
     word: String,
 }
 
@@ -156,6 +185,9 @@ impl ProbeChannel {
         let short = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
         let made = Self {
             listener: UnixListener::bind(short)?,
+            _of_host: UnixListener::bind_addr(&SocketAddr::from_abstract_name(format!(
+                "symbi-{word}"
+            ))?)?,
             word: word.to_string(),
             path,
         };
@@ -216,5 +248,22 @@ fn limits() -> Limits {
         stream_bytes: limit(1 << 16),
         time_ms: limit(AGENT_PROBE_MS),
         landlock: Enforcement::Enforced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_probe_says_is_a_fault_with_its_reason() {
+        for (line, said) in [
+            ("program /opt/agent", "no program `/opt/agent`"),
+            ("device eth0", "has the device `eth0`"),
+            ("host", "reaches a listener of the host"),
+            ("else", "the probe says `else`"),
+        ] {
+            assert!(fault(line).contains(said), "{line}: {}", fault(line));
+        }
     }
 }

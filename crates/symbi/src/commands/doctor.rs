@@ -147,6 +147,10 @@ fn try_container(tier: &mut ContainerTier, folder: &Path) -> Result<Examined, Fa
                 "the engine made exactly the container that was asked for",
             ),
             holds("files", "the engine sees this machine's files"),
+            holds(
+                "network",
+                "its only device is a loopback, and no listener of the host is there",
+            ),
             holds("socket", "a worker connects through a read-only bind"),
             holds("removal", "the container and its processes are gone"),
         ],
