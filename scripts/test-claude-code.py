@@ -1,29 +1,37 @@
 #!/usr/bin/env python3
 """The real Claude Code as a contained agent, with a scripted provider: what it can do, and what not.
 
-    test-claude-code.py [--symbi PATH] [--tier namespace]
+    test-claude-code.py [--symbi PATH] [--tier namespace|docker|gvisor --image NAME --socket PATH]
 
 Installs the npm package @anthropic-ai/claude-code into a folder beside the build, once; nothing of
-it is part of this project. No account is needed: the provider is in this script.
+it is part of this project. On a container tier an image of NAME with the client in it is made, and
+removed at the end. No account is needed: the provider is in this script.
 
 Exit: 0 where all checks hold, 1 otherwise. Needs Linux, Python 3.8, npm and the built binaries.
 """
 
+import http.client
 import http.server
+import io
 import json
 import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
+import urllib.parse
 
 sys.dont_write_bytecode = True
-from scratch_project import Project, Table, arguments, shell_tool
+from scratch_project import Project, Table, Tier, arguments, shell_tool
 
 PACKAGE = "@anthropic-ai/claude-code"
+# In the worker: where the namespace tier shows it, and where the image of this script has it.
+PLACE = "/agent/claude"
 KEY = "the-real-key"
 MODEL = "claude-sonnet-4-5"
 OUTPUT_TOKENS = 4096
@@ -105,6 +113,61 @@ def install(symbi):
     return program
 
 
+class Link(http.client.HTTPConnection):
+    """One connection to a container engine's socket."""
+
+    def __init__(self, path):
+        super().__init__("engine", timeout=PATIENCE)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def ask(engine, method, path, body=None, kind="application/json"):
+    link = Link(engine)
+    link.request(method, path, body, {"Content-Type": kind} if body else {})
+    answer = link.getresponse()
+    text = answer.read()
+    link.close()
+    if answer.status >= 400:
+        raise SystemExit("the engine answers %s %s with %d: %s"
+                         % (method, path, answer.status, text.decode("utf-8", "replace")))
+    return json.loads(text) if text else {}
+
+
+class ClientImage:
+    """An image with Python 3 and, at PLACE, the client: what a user of a container tier makes."""
+
+    def __init__(self, tier, program):
+        self.engine, self.base, self.program = tier.socket, tier.image, program
+
+    def __enter__(self):
+        base = json.dumps({"Image": self.base, "Cmd": ["true"]})
+        box = ask(self.engine, "POST", "/containers/create", base)["Id"]
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(self.program, PLACE.lstrip("/"))
+        ask(self.engine, "PUT", "/containers/%s/archive?path=/" % box, file.getvalue(),
+            "application/x-tar")
+        self.id = ask(self.engine, "POST", "/commit?container=%s" % box, "{}")["Id"]
+        ask(self.engine, "DELETE", "/containers/%s?v=true" % box)
+        return self
+
+    def __exit__(self, *_):
+        ask(self.engine, "DELETE", "/images/%s" % self.id)
+
+    def containers(self):
+        """The first processes of its containers, as the host sees them."""
+        filters = json.dumps({"ancestor": [self.id]})
+        query = urllib.parse.urlencode({"all": "true", "filters": filters})
+        found = ask(self.engine, "GET", "/containers/json?" + query)
+        return [ask(self.engine, "GET", "/containers/%s/json" % it["Id"])["State"]["Pid"]
+                for it in found]
+
+
 def use(tool, **values):
     return {"type": "tool_use", "name": "mcp__symbi__" + tool, "input": values}
 
@@ -118,8 +181,9 @@ class Provider(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self):
+    def __init__(self, clients):
         super().__init__(("127.0.0.1", 0), Answerer)
+        self.clients = clients
         self.script, self.seen, self.looks = [], [], []
         self.asked, self.release = threading.Event(), threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -159,7 +223,7 @@ class Answerer(http.server.BaseHTTPRequestHandler):
         server = self.server
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         server.seen.append((self.path, dict(self.headers), body))
-        server.looks.append(look_at_network())
+        server.looks.append(look_at_network(server.clients()))
         if self.path.startswith("/v1/messages/count_tokens"):
             return self.send(200, "application/json", b'{"input_tokens":1}')
         results = sum(block.get("type") == "tool_result" for message in body["messages"]
@@ -170,7 +234,10 @@ class Answerer(http.server.BaseHTTPRequestHandler):
             server.release.wait(PATIENCE)
             self.close_connection = True
             return None
-        return self.send(200, "text/event-stream", events(dict(block), results, body["model"]))
+        try:
+            return self.send(200, "text/event-stream", events(dict(block), results, body["model"]))
+        except BrokenPipeError:
+            self.close_connection = True  # the run ended meanwhile
 
 
 def events(block, number, model):
@@ -197,13 +264,13 @@ def events(block, number, model):
     return "".join("event: %s\ndata: %s\n\n" % (it["type"], json.dumps(it)) for it in told).encode()
 
 
-def clients():
+def processes():
     """The ids of the processes that are a contained Claude Code."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/cmdline" % name, "rb") as file:
-                if file.read().startswith(b"/agent/claude\0"):
+                if file.read().startswith(PLACE.encode() + b"\0"):
                     found.append(int(name))
         except OSError:
             pass
@@ -215,9 +282,8 @@ def lines_of(pid, name):
         return file.read().splitlines()
 
 
-def look_at_network():
+def look_at_network(pids):
     """What the client's network has and did so far, read from outside: None if it is well."""
-    pids = clients()
     if len(pids) != 1:
         return "%d clients run" % len(pids)
     try:
@@ -271,7 +337,7 @@ def run(project, agent, *more, task="Review data/a.csv"):
     return project.run("run", agent, "--task=" + task, *more)
 
 
-def proved(project, table, what, ended):
+def proved(project, provider, table, what, ended):
     body = ended.json()
     journal, run_id = body.get("journal", ""), body.get("run_id", "")
     table.check("%s: its journal is intact for the independent verifier" % what,
@@ -283,7 +349,8 @@ def proved(project, table, what, ended):
         written = KEY
     table.check("%s: the credential is in no record and no output" % what,
                 KEY not in written + ended.stdout + ended.stderr)
-    table.check("%s: no client is left" % what, clients() == [], clients())
+    table.check("%s: no client is left" % what, provider.clients() == [],
+                provider.clients())
 
 
 def useful_work(project, provider, table, agent):
@@ -308,7 +375,7 @@ def useful_work(project, provider, table, agent):
                 (story.get("turns"), story.get("calls"), story.get("call_errors")) == (5, 4, 1), story)
     table.check("%s: a tool with the longest name works" % agent,
                 len(results) == 4 and "long-name-ran" in results[3][1], results)
-    proved(project, table, agent, ended)
+    proved(project, provider, table, agent, ended)
 
 
 def requests(provider, table):
@@ -334,19 +401,19 @@ def budgets(project, provider, table):
     ended = run(project, "reviewer", "--max-calls", "1")
     table.check("one call over the budget ends the run with 1", ended.code == 1
                 and ended.json().get("session") != "completed", ended)
-    proved(project, table, "out of calls", ended)
+    proved(project, provider, table, "out of calls", ended)
     provider.play(use("read", input="data/a.csv"), text("done"))
     ended = run(project, "reviewer", "--budget-tokens", str(OUTPUT_TOKENS))
     table.check("one request over the token budget ends the run with 1, not as a success",
                 ended.code == 1 and ended.json().get("status") == "failed"
                 and "reserved" in str(ended.json().get("reason")), ended)
     table.check("what is over the budget does not reach the provider", len(provider.bodies()) == 1)
-    proved(project, table, "out of tokens", ended)
+    proved(project, provider, table, "out of tokens", ended)
     provider.play(use("read", input="data/a.csv"), use("read", input="data/a.csv"), text("done"))
     ended = run(project, "hasty")
     table.check("one turn too many ends the run with 1", ended.code == 1
                 and "maximum number of turns" in str(ended.json().get("reason")), ended)
-    proved(project, table, "out of turns", ended)
+    proved(project, provider, table, "out of turns", ended)
 
 
 def ends(project, provider, table):
@@ -359,14 +426,14 @@ def ends(project, provider, table):
     provider.release.set()
     table.check("Ctrl-C ends the run with 1, at once",
                 waited and ended.code == 1 and time.monotonic() - began < 10, ended)
-    proved(project, table, "cancelled", ended)
+    proved(project, provider, table, "cancelled", ended)
     provider.play(None)
     began = time.monotonic()
     ended = run(project, "reviewer", "--budget-timeout", "5")
     provider.release.set()
     table.check("a run over its time ends with 1",
                 ended.code == 1 and 5 <= time.monotonic() - began < 20, ended)
-    proved(project, table, "out of time", ended)
+    proved(project, provider, table, "out of time", ended)
     provider.play(text("An option it is not."))
     ended = run(project, "reviewer", task="--version")
     table.check("a task that looks like an option is a task",
@@ -416,12 +483,21 @@ def checked_first(project, provider, table):
 def main():
     found = arguments(__doc__.splitlines()[0])
     program = install(found.symbi)
-    table = Table()
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=False,
                              env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin"})
     print("client: %s" % version.stdout.decode("utf-8", "replace").strip(), flush=True)
-    provider = Provider()
-    with Project(found.symbi, found.tier, TOOLS) as project:
+    if not found.tier.image:
+        return whole(found.symbi, found.tier, program, processes)
+    with ClientImage(found.tier, program) as image:
+        tier = Tier(found.tier.name, image.id, found.tier.socket)
+        # gVisor shows the host no process of its guests; its own are in their network namespace.
+        return whole(found.symbi, tier, PLACE,
+                     image.containers if tier.name == "gvisor" else processes)
+
+
+def whole(symbi, tier, program, clients):
+    table, provider = Table(), Provider(clients)
+    with Project(symbi, tier, TOOLS) as project:
         prepare(project, provider, program)
         useful_work(project, provider, table, "reviewer")
         requests(provider, table)
