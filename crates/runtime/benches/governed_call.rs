@@ -20,7 +20,7 @@ use sandbox::{NamespaceConfig, NamespaceTier, ProgramCache};
 use symbi_runtime::reasoning::governed_session::{
     Answer, Approvals, GovernedToolSession, SessionParts,
 };
-use symbi_runtime::tools::{BoundarySettings, ToolExecutor, wanted, worker_environment};
+use symbi_runtime::tools::{BoundarySettings, ToolExecutor, worker_environment};
 use symbi_runtime::{CedarGate, LedgerRegister};
 use toolclad::ContractSet;
 use worker::{
@@ -34,7 +34,7 @@ const POLICY: &str = "permit(principal == Agent::\"operator\", \
                       action == Action::\"tool_call::nothing\", resource);";
 
 fn limits() -> Limits {
-    wanted(&[512, 1000, 64, 64 << 20, 64 << 20, 8 << 20, 10_000])
+    Limits::wanted([512, 1000, 64, 64 << 20, 64 << 20, 8 << 20, 10_000])
 }
 
 fn root() -> WorkerRoot {

@@ -17,8 +17,7 @@ use toolclad::{
 };
 use worker::{
     CommandBoundary, CommandDescriptor, Descriptor, Enforcement, Filesystem, LaunchDescriptor,
-    Limit, Limits, Network, ParserDescriptor, Running, StartError, Tier, WorkerHoldings,
-    WorkerRoot,
+    Limits, Network, ParserDescriptor, Running, StartError, Tier, WorkerHoldings, WorkerRoot,
 };
 
 use crate::parsed::{ParsedCommand, SharedTier};
@@ -274,7 +273,7 @@ impl ToolExecutor {
         let lower = |ceiling: u64, own: Option<u64>| own.map_or(ceiling, |own| own.min(ceiling));
         let creates = contract.file_arguments().iter().any(|file| file.creates);
         let file_bytes = creates.then(|| contract.max_file_bytes());
-        self.enforced(wanted(&[
+        self.enforced(Limits::wanted([
             lower(settings.memory_mib, own.memory_mib),
             lower(settings.cpu_milli, own.cpu_milli),
             lower(settings.pids, own.pids),
@@ -394,34 +393,6 @@ impl std::fmt::Display for LimitRefused {
                  never started"
             ),
         }
-    }
-}
-
-/// Limits as they are wished for, in the order of [`Limits::named`].
-#[must_use]
-pub fn wanted(values: &[u64; 7]) -> Limits {
-    let limit = |value: u64| Limit {
-        value,
-        enforcement: Enforcement::Enforced,
-    };
-    let [
-        memory_mib,
-        cpu_milli,
-        pids,
-        file_bytes,
-        scratch_bytes,
-        stream_bytes,
-        time_ms,
-    ] = *values;
-    Limits {
-        memory_mib: limit(memory_mib),
-        cpu_milli: limit(cpu_milli),
-        pids: limit(pids),
-        file_bytes: limit(file_bytes),
-        scratch_bytes: limit(scratch_bytes),
-        stream_bytes: limit(stream_bytes),
-        time_ms: limit(time_ms),
-        landlock: Enforcement::Enforced,
     }
 }
 

@@ -15,8 +15,8 @@ use model::{AgentName, Digest};
 use rustix::event::{Timespec, poll};
 use serde::Serialize;
 use worker::{
-    CommandBoundary, Descriptor, Ended, Enforcement, Filesystem, LaunchDescriptor, Limit, Limits,
-    Network, ProgramFile, ProgramIdentity, Running, Tier, WorkerHoldings, WorkerRoot, lower,
+    CommandBoundary, Descriptor, Ended, Filesystem, LaunchDescriptor, Limits, Network, ProgramFile,
+    ProgramIdentity, Running, Tier, WorkerHoldings, WorkerRoot, lower,
 };
 
 use crate::limits::{PROBE_STEP_MAX, PROBE_TIME_MAX};
@@ -241,20 +241,16 @@ fn wait(running: &mut dyn Running, stopped: bool) -> Option<Ended> {
 }
 
 fn limits() -> Limits {
-    let limit = |value| Limit {
-        value,
-        enforcement: Enforcement::Enforced,
-    };
-    Limits {
-        memory_mib: limit(MEMORY_MIB),
-        cpu_milli: limit(1000),
-        pids: limit(PIDS),
-        file_bytes: limit(FILE_BYTES),
-        scratch_bytes: limit(SCRATCH_BYTES),
-        stream_bytes: limit(STREAM_BYTES),
-        time_ms: limit(u64::try_from(PROBE_TIME_MAX.as_millis()).unwrap_or(u64::MAX)),
-        landlock: Enforcement::Enforced,
-    }
+    let time_ms = u64::try_from(PROBE_TIME_MAX.as_millis()).unwrap_or(u64::MAX);
+    Limits::wanted([
+        MEMORY_MIB,
+        1000,
+        PIDS,
+        FILE_BYTES,
+        SCRATCH_BYTES,
+        STREAM_BYTES,
+        time_ms,
+    ])
 }
 
 /// The launch of a probe, as an agent's.

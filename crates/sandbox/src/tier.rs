@@ -154,7 +154,7 @@ impl NamespaceTier {
     /// # Errors
     /// [`StartError`] says why this host cannot run the tier.
     pub fn probe(&mut self) -> Result<(), StartError> {
-        let limits = self.enforceable(probe_limits());
+        let limits = self.enforceable(Limits::wanted(Limits::DEFAULTS));
         let plan = Plan {
             identity: Identity::Caller,
             groups: 0,
@@ -534,22 +534,4 @@ fn random_tag() -> Result<String, StartError> {
         let _written = write!(tag, "{byte:02x}");
     }
     Ok(tag)
-}
-
-fn probe_limits() -> Limits {
-    use worker::limits::*;
-    let limit = |value| Limit {
-        value,
-        enforcement: Enforcement::Enforced,
-    };
-    Limits {
-        memory_mib: limit(MEMORY_MIB_DEFAULT),
-        cpu_milli: limit(CPU_MILLI_DEFAULT),
-        pids: limit(PIDS_DEFAULT),
-        file_bytes: limit(SCRATCH_FILE_BYTES_DEFAULT),
-        scratch_bytes: limit(SCRATCH_BYTES_DEFAULT),
-        stream_bytes: limit(STREAM_BYTES_DEFAULT),
-        time_ms: limit(TIME_MS_DEFAULT),
-        landlock: Enforcement::Enforced,
-    }
 }

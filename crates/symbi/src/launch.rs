@@ -8,9 +8,9 @@ use model::{AgentName, Digest, Untrusted};
 use project::{AgentExecutor, AgentSettings, Config};
 use sandbox::ProgramCache;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
-use symbi_runtime::tools::{BoundarySettings, LaunchPlan, wanted, worker_environment};
+use symbi_runtime::tools::{BoundarySettings, LaunchPlan, worker_environment};
 use worker::{
-    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramFile, ProgramIdentity,
+    CommandBoundary, Filesystem, LaunchDescriptor, Limits, Network, ProgramFile, ProgramIdentity,
     WorkerRoot,
 };
 
@@ -285,7 +285,7 @@ fn agent_boundary(
         root: boundary.root.clone(),
         network: Network::None,
         working_dir: boundary.working_dir.clone(),
-        limits: wanted(&[
+        limits: Limits::wanted([
             settings.memory_mib,
             settings.cpu_milli,
             settings.pids,

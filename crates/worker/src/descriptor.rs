@@ -295,6 +295,44 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What every worker gets unless its operator says otherwise, in the order of [`Self::named`].
+    pub const DEFAULTS: [u64; 7] = [
+        crate::limits::MEMORY_MIB_DEFAULT,
+        crate::limits::CPU_MILLI_DEFAULT,
+        crate::limits::PIDS_DEFAULT,
+        crate::limits::SCRATCH_FILE_BYTES_DEFAULT,
+        crate::limits::SCRATCH_BYTES_DEFAULT,
+        crate::limits::STREAM_BYTES_DEFAULT,
+        crate::limits::TIME_MS_DEFAULT,
+    ];
+
+    /// Limits as they are wished for: all enforced, in the order of [`Self::named`].
+    #[must_use]
+    pub fn wanted(values: [u64; 7]) -> Self {
+        let [
+            memory_mib,
+            cpu_milli,
+            pids,
+            file_bytes,
+            scratch_bytes,
+            stream_bytes,
+            time_ms,
+        ] = values.map(|value| Limit {
+            value,
+            enforcement: Enforcement::Enforced,
+        });
+        Self {
+            memory_mib,
+            cpu_milli,
+            pids,
+            file_bytes,
+            scratch_bytes,
+            stream_bytes,
+            time_ms,
+            landlock: Enforcement::Enforced,
+        }
+    }
+
     /// Every limit with its name, for messages and policy.
     #[must_use]
     pub fn named(&self) -> [(&'static str, Limit); 7] {

@@ -4,8 +4,7 @@ use model::{ArgumentName, OutputFormat, RiskTier, ToolName};
 
 use super::*;
 use crate::descriptor::{
-    Enforcement, Filesystem, Limit, ParserDescriptor, ProgramFile, ReadGrant, SealedValues,
-    TierKind,
+    Filesystem, ParserDescriptor, ProgramFile, ReadGrant, SealedValues, TierKind,
 };
 
 const SALT: [u8; 32] = [7; 32];
@@ -21,25 +20,12 @@ fn program(path: &str) -> ProgramIdentity {
 }
 
 fn boundary() -> CommandBoundary {
-    let limit = Limit {
-        value: 1,
-        enforcement: Enforcement::Enforced,
-    };
     CommandBoundary {
         tier: TierKind::Namespace,
         root: WorkerRoot::System { also: Vec::new() },
         network: Network::None,
         working_dir: "/workspace".to_owned(),
-        limits: Limits {
-            memory_mib: limit,
-            cpu_milli: limit,
-            pids: limit,
-            file_bytes: limit,
-            scratch_bytes: limit,
-            stream_bytes: limit,
-            time_ms: limit,
-            landlock: Enforcement::Enforced,
-        },
+        limits: Limits::wanted([1; 7]),
         filesystem: Filesystem::default(),
     }
 }

@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use symbi_runtime::cli_executor::ChannelError;
 use symbi_runtime::cli_executor::broker::McpToolBroker;
-use symbi_runtime::tools::wanted;
-use worker::{CommandBoundary, Filesystem, Network, ReadGrant, TierKind, WorkerRoot};
+use worker::{CommandBoundary, Filesystem, Limits, Network, ReadGrant, TierKind, WorkerRoot};
 
 use crate::support::session::{Governed, Setup};
 use crate::support::wire::{WireClient, hello, serve};
@@ -166,7 +165,7 @@ fn an_agents_profile_keeps_the_isolation_and_loses_files_and_network() {
         },
         network: Network::None,
         working_dir: "/elsewhere".to_owned(),
-        limits: wanted(&[1, 2, 3, 4, 5, 6, 7]),
+        limits: Limits::wanted([1, 2, 3, 4, 5, 6, 7]),
         filesystem,
     };
     let child = McpToolBroker::child_boundary(&operator).unwrap();

@@ -20,11 +20,11 @@ use symbi_runtime::reasoning::governed_session::{
     Answer, Approvals, GovernedToolSession, HeldCall, LaunchEnd, RegisterError, RunObserver,
     RunRegister, SessionParts, SessionStartError,
 };
-use symbi_runtime::tools::{LaunchPlan, ToolExecutor, wanted, worker_environment};
+use symbi_runtime::tools::{LaunchPlan, ToolExecutor, worker_environment};
 use testkit::tier::{FakeTier, Happened};
 use worker::{
-    CommandBoundary, Filesystem, LaunchDescriptor, Network, ProgramIdentity, Tier, TierKind,
-    WorkerRoot,
+    CommandBoundary, Filesystem, LaunchDescriptor, Limits, Network, ProgramIdentity, Tier,
+    TierKind, WorkerRoot,
 };
 
 use super::project::{PERMIT_ALL, Project, boundary};
@@ -419,7 +419,7 @@ pub fn agent_plan(argv: &[&str], channel: &Path, human_approval: bool) -> Launch
                 root,
                 network: Network::None,
                 working_dir: "/workspace".to_owned(),
-                limits: wanted(&[1024, 1000, 64, 1 << 20, 1 << 20, 1 << 20, 60_000]),
+                limits: Limits::wanted([1024, 1000, 64, 1 << 20, 1 << 20, 1 << 20, 60_000]),
                 filesystem: Filesystem::default(),
             },
         },

@@ -13,8 +13,8 @@ use std::time::Duration;
 use model::{AgentName, Digest};
 use rustix::event::poll;
 use worker::{
-    CommandBoundary, Descriptor, Ended, Ending, Enforcement, Filesystem, LaunchDescriptor, Limit,
-    Limits, Network, Running, StartError, Tier, WorkerHoldings, lower,
+    CommandBoundary, Descriptor, Ended, Ending, Filesystem, LaunchDescriptor, Limits, Network,
+    Running, StartError, Tier, WorkerHoldings, lower,
 };
 
 use super::{ContainerKind, ContainerTier, failed, unavailable};
@@ -234,21 +234,10 @@ fn wait(running: &mut dyn Running) -> io::Result<Ended> {
 }
 
 fn limits() -> Limits {
-    use worker::limits::*;
-    let limit = |value| Limit {
-        value,
-        enforcement: Enforcement::Enforced,
-    };
-    Limits {
-        memory_mib: limit(MEMORY_MIB_DEFAULT),
-        cpu_milli: limit(CPU_MILLI_DEFAULT),
-        pids: limit(PIDS_DEFAULT),
-        file_bytes: limit(SCRATCH_FILE_BYTES_DEFAULT),
-        scratch_bytes: limit(SCRATCH_BYTES_DEFAULT),
-        stream_bytes: limit(1 << 16),
-        time_ms: limit(AGENT_PROBE_MS),
-        landlock: Enforcement::Enforced,
-    }
+    let mut wanted = Limits::wanted(Limits::DEFAULTS);
+    wanted.stream_bytes.value = 1 << 16;
+    wanted.time_ms.value = AGENT_PROBE_MS;
+    wanted
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+pub(crate) use crate::done::{Done, PATIENCE, wait};
 use model::{CreateMode, Digest, OutputFormat, RelativePath, RiskTier, ToolName};
 use rustix::event::{Timespec, poll};
 use sandbox::engine::{ContainerFilter, Engine};
@@ -13,13 +14,12 @@ use sandbox::lease::OWNER_LABEL;
 use sandbox::{ContainerKind, ContainerSpec, ContainerTier, programs};
 use testkit::lease::MemoryKeeper;
 use worker::{
-    CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Ended, Enforcement, Filesystem,
-    Limit, Limits, Network, OutputFile, ParentIdentity, ParserDescriptor, ReadGrant, Running,
-    StartError, Tier, WorkerHoldings, WorkerSpec, confirm_removal, lower,
+    CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Enforcement, Filesystem, Limit,
+    Limits, Network, OutputFile, ParentIdentity, ParserDescriptor, ReadGrant, Running, StartError,
+    Tier, WorkerHoldings, WorkerSpec, confirm_removal, lower,
 };
 
 /// Longest time that a test waits for a worker.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Workers that one bench has room for.
 pub(crate) const PLACES: usize = 4;
 
@@ -270,62 +270,6 @@ fn file(content: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
     file
-}
-
-/// What is left of a worker that is gone.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) ended: Ended,
-    pub(crate) output: Option<Vec<u8>>,
-}
-
-impl Done {
-    pub(crate) fn out(&self) -> String {
-        String::from_utf8_lossy(&self.ended.stdout.bytes).into_owned()
-    }
-
-    pub(crate) fn err(&self) -> String {
-        String::from_utf8_lossy(&self.ended.stderr.bytes).into_owned()
-    }
-
-    pub(crate) fn code(&self) -> i32 {
-        match self.ended.ending {
-            worker::Ending::Exited { code } => code,
-            other => panic!("{other:?}: {}{}", self.out(), self.err()),
-        }
-    }
-
-    /// The text of a run that must have gone well.
-    pub(crate) fn ok(self) -> String {
-        assert_eq!(self.code(), 0, "{}{}", self.out(), self.err());
-        self.out()
-    }
-
-    pub(crate) fn unusable(&self) -> &str {
-        match &self.ended.output {
-            OutputFile::Unusable { reason } => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Waits for the worker's end, as a session would.
-pub(crate) fn wait(running: &mut dyn Running) -> Ended {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let mut polled = vec![];
-        running.poll_descriptors(&mut polled);
-        let timeout = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        poll(&mut polled, Some(&timeout)).unwrap();
-        drop(polled);
-        if let Some(ended) = running.advance() {
-            return ended;
-        }
-        assert!(Instant::now() < deadline, "the worker does not end");
-    }
 }
 
 /// Waits until the worker has written `text`.

@@ -8,6 +8,9 @@ mod agent;
 #[cfg(test)]
 mod behaviours;
 #[cfg(test)]
+#[path = "../both/done.rs"]
+mod done;
+#[cfg(test)]
 mod engine;
 #[cfg(test)]
 mod files;

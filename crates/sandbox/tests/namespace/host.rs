@@ -6,21 +6,19 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+pub(crate) use crate::done::{Done, wait};
 use model::{CreateMode, Digest, OutputFormat, RelativePath, RiskTier, ToolName};
-use rustix::event::{Timespec, poll};
 use sandbox::{NamespaceConfig, NamespaceTier, locate_init, programs};
 use worker::{
-    CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Ended, Enforcement, Filesystem,
-    Limit, Limits, Network, OutputFile, ParentIdentity, ParserDescriptor, ProgramIdentity,
-    ReadGrant, Running, StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec,
-    confirm_removal, lower,
+    CommandBoundary, CommandDescriptor, CreateGrant, Descriptor, Enforcement, Filesystem, Limit,
+    Limits, Network, OutputFile, ParentIdentity, ParserDescriptor, ProgramIdentity, ReadGrant,
+    Running, StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, WorkerSpec, confirm_removal,
+    lower,
 };
 
 /// Longest time that a test waits for a worker.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -261,62 +259,6 @@ impl Job {
             }
             _ => workers.first,
         }
-    }
-}
-
-/// What is left of a worker that is gone.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) ended: Ended,
-    pub(crate) output: Option<Vec<u8>>,
-}
-
-impl Done {
-    pub(crate) fn out(&self) -> String {
-        String::from_utf8_lossy(&self.ended.stdout.bytes).into_owned()
-    }
-
-    pub(crate) fn err(&self) -> String {
-        String::from_utf8_lossy(&self.ended.stderr.bytes).into_owned()
-    }
-
-    pub(crate) fn code(&self) -> i32 {
-        match self.ended.ending {
-            worker::Ending::Exited { code } => code,
-            other => panic!("{other:?}: {}{}", self.out(), self.err()),
-        }
-    }
-
-    /// The text of a run that must have gone well.
-    pub(crate) fn ok(self) -> String {
-        assert_eq!(self.code(), 0, "{}{}", self.out(), self.err());
-        self.out()
-    }
-
-    pub(crate) fn unusable(&self) -> &str {
-        match &self.ended.output {
-            OutputFile::Unusable { reason } => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Waits for the worker's end, as a session would.
-pub(crate) fn wait(running: &mut dyn Running) -> Ended {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let mut polled = vec![];
-        running.poll_descriptors(&mut polled);
-        let timeout = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        poll(&mut polled, Some(&timeout)).unwrap();
-        drop(polled);
-        if let Some(ended) = running.advance() {
-            return ended;
-        }
-        assert!(Instant::now() < deadline, "the worker does not end");
     }
 }
 

@@ -8,6 +8,9 @@ mod agent;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+#[path = "../both/done.rs"]
+mod done;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod files;

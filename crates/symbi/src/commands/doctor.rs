@@ -13,7 +13,7 @@ use model::RunId;
 use project::Config;
 use sandbox::ContainerTier;
 use sandbox::probes::{Finding, ProbePlace, Verdict, probe};
-use symbi_runtime::tools::{BoundarySettings, wanted};
+use symbi_runtime::tools::BoundarySettings;
 use worker::{Limits, Tier, TierKind};
 
 use crate::args::{Common, DoctorArgs};
@@ -158,7 +158,7 @@ fn try_container(tier: &mut ContainerTier, folder: &Path) -> Result<Examined, Fa
 }
 
 fn enforceable(tier: &dyn Tier) -> Limits {
-    tier.enforceable(wanted(&[
+    tier.enforceable(Limits::wanted([
         worker::limits::MEMORY_MIB_DEFAULT,
         worker::limits::CPU_MILLI_DEFAULT,
         worker::limits::PIDS_DEFAULT,

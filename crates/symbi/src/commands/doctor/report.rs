@@ -132,13 +132,8 @@ impl Examined {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use worker::{Enforcement, Limit};
 
     fn report(verdicts: &[Verdict]) -> Report {
-        let limit = Limit {
-            value: 1,
-            enforcement: Enforcement::Enforced,
-        };
         let finding = |verdict: &Verdict| Finding {
             probe: "egress",
             verdict: *verdict,
@@ -148,16 +143,7 @@ mod tests {
         Report {
             kind: TierKind::Namespace,
             examined: Ok(Examined {
-                limits: Limits {
-                    memory_mib: limit,
-                    cpu_milli: limit,
-                    pids: limit,
-                    file_bytes: limit,
-                    scratch_bytes: limit,
-                    stream_bytes: limit,
-                    time_ms: limit,
-                    landlock: Enforcement::Enforced,
-                },
+                limits: Limits::wanted([1; 7]),
                 findings: verdicts.iter().map(finding).collect(),
             }),
             others: Vec::new(),
