@@ -1,8 +1,13 @@
 //! The container tiers as a user meets them. `./test` says where its engine is.
 
 use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::desk::Desk;
+
+/// For an agent's container to start and ask, on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("`{name}` is not set: run ./test"))
@@ -81,7 +86,7 @@ fn wrong_images_are_exit_7_and_charge_nothing(tier: &str) {
     nothing_is_left(&desk);
 }
 
-/// Asks for `word_count` over the bridge, and looks for what it must not see.
+/// Asks for a tool (its name and arguments) over the bridge, and looks for what it must not see.
 const AGENT: &str = "import json, os, subprocess, sys\n\
     server = json.loads(os.environ['SYMBI_MCP_CONFIG'])['mcpServers']['symbi']\n\
     bridge = subprocess.Popen([server['command']] + server['args'], stdin=subprocess.PIPE, \
@@ -95,18 +100,23 @@ const AGENT: &str = "import json, os, subprocess, sys\n\
     bridge.stdin.write(b'{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\\n')\n\
     def look(): return os.path.exists('/workspace/data') or os.path.exists(sys.argv[1])\n\
     print('before', look())\n\
-    print(json.dumps(ask(1, 'tools/call', {'name': 'word_count', 'arguments': {'input': \
-    'data/example.csv'}})))\n\
+    print(json.dumps(ask(1, 'tools/call', {'name': sys.argv[2], 'arguments': \
+    json.loads(sys.argv[3])})))\n\
     print('after', look(), os.getuid())\n";
+
+fn with_asker(tier: &str, canary: &Path, tool: &str, arguments: &serde_json::Value) -> Desk {
+    let canary = canary.to_str().unwrap();
+    let words = serde_json::json!(["python3", "-c", AGENT, canary, tool, arguments.to_string()]);
+    let agent = format!(
+        "[agents.asker]\nexecutor = \"command\"\ncommand = {words}\nallowed_tools = [\"{tool}\"]\n"
+    );
+    on(tier, &told("SYMBI_TEST_IMAGE"), &agent)
+}
 
 fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(tier: &str) {
     let canary = tempfile::NamedTempFile::new().unwrap();
-    let words = serde_json::json!(["python3", "-c", AGENT, canary.path().to_str().unwrap()]);
-    let agent = format!(
-        "[agents.asker]\nexecutor = \"command\"\ncommand = {words}\nallowed_tools = \
-         [\"word_count\"]\n"
-    );
-    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), &agent);
+    let arguments = serde_json::json!({ "input": "data/example.csv" });
+    let desk = with_asker(tier, canary.path(), "word_count", &arguments);
     let ended = desk.run("asker", &[]).expect(0).says("agent: succeeded");
     assert!(ended.stdout.contains("before False"), "{}", ended.stdout);
     assert!(
@@ -118,6 +128,50 @@ fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(
     let journal = desk.verified_journal();
     assert_eq!(journal.matches("\"kind\":\"CallDispatching\"").count(), 2);
     nothing_is_left(&desk);
+}
+
+fn an_agents_effect_in_a_container_waits_for_a_person_and_happens_once(tier: &str) {
+    let canary = tempfile::NamedTempFile::new().unwrap();
+    let arguments = serde_json::json!({ "input": "data/example.csv", "output": "out/b.csv" });
+    let desk = with_asker(tier, canary.path(), "copy_csv", &arguments);
+    let manifest = desk.project().join("tools/copy_csv.clad.toml");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let asking = text.replacen("[tool]\n", "[tool]\nhuman_approval = true\n", 1);
+    fs::write(&manifest, asking).unwrap();
+    let policy = "permit(principal == Agent::\"asker\", \
+                  action == Action::\"tool_call::copy_csv\", resource)\n\
+                  when { context.has_human_approval };\n";
+    fs::write(desk.project().join("policies/run/copy.cedar"), policy).unwrap();
+    desk.trust();
+    let output = desk.project().join("out/b.csv");
+    let words = ["--project", "project", "run", "asker", "--task", "copy"];
+    let run = desk.start(&[&words[..], &["--approval-gate"]].concat());
+    let held = held_at_the_gate(&desk);
+    assert!(!output.exists(), "nothing happens before the yes");
+    desk.symbi(&["gate", "approve", &held]).expect(0);
+    let ended = crate::desk::Ended::from(run.wait_with_output().unwrap()).expect(0);
+    assert!(ended.stdout.contains("before False"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("after False"), "{}", ended.stdout);
+    let copied = fs::read(&output).unwrap();
+    let source = fs::read(desk.project().join("data/example.csv")).unwrap();
+    assert_eq!(copied, source);
+    let journal = desk.verified_journal();
+    assert_eq!(journal.matches("\"surface\":\"gate\"").count(), 1);
+    assert_eq!(journal.matches("\"kind\":\"CallDispatching\"").count(), 2);
+    nothing_is_left(&desk);
+}
+
+fn held_at_the_gate(desk: &Desk) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let listed = desk.symbi(&["gate", "list", "--json"]).expect(0);
+        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+        if let Some(id) = listed["held"][0]["held_id"].as_str() {
+            return id.to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("no call waits at the gate");
 }
 
 fn doctor_tries_a_real_container(tier: &str) {
@@ -178,5 +232,6 @@ on_both!(
     a_call_gets_its_file_and_publishes_its_output,
     wrong_images_are_exit_7_and_charge_nothing,
     an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own,
+    an_agents_effect_in_a_container_waits_for_a_person_and_happens_once,
     doctor_tries_a_real_container,
 );
