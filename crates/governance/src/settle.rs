@@ -405,6 +405,7 @@ impl SettledCall {
             notes: self.identity.notes,
             argv: self.identity.argv,
             lack: self.lack,
+            timings: Vec::new(),
         };
         let written = match end {
             None => self.journal.settle(event).map(drop),
@@ -462,4 +463,6 @@ pub struct RecordedOutcome {
     pub notes: std::collections::BTreeMap<String, String>,
     /// What the host lacked, where that kept the work from starting.
     pub lack: Option<Lack>,
+    /// How long its steps took, in their order: whoever has a clock says so. Not recorded.
+    pub timings: Vec<(&'static str, Duration)>,
 }

@@ -32,6 +32,9 @@ pub struct Envelope {
     pub fingerprint: Option<Digest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<f64>,
+    /// How long the steps of the call took, in their order.
+    #[serde(skip_serializing_if = "Steps::is_empty")]
+    pub timings_ms: Steps,
     /// RFC 3339, UTC.
     pub timestamp: String,
     /// Standard output: text, or a JSON value where the manifest says so.
@@ -64,6 +67,22 @@ pub struct Envelope {
     pub refusal: Option<RefusalBody>,
     #[serde(skip)]
     missing: Missing,
+}
+
+/// Steps with their milliseconds, as an object in the order of the steps.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Steps(Vec<(&'static str, f64)>);
+
+impl Steps {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Steps {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 /// How many bytes the marks of the streams say are not shown.
@@ -121,6 +140,7 @@ impl Envelope {
             place: None,
             fingerprint: None,
             duration_ms: None,
+            timings_ms: Steps::default(),
             timestamp,
             results: None,
             schema_error: None,
@@ -167,6 +187,7 @@ impl Envelope {
             argv: outcome.argv.clone(),
             fingerprint: Some(outcome.call_sha256),
             duration_ms: started.then(|| millis(output.ran_for)),
+            timings_ms: steps(&outcome.timings),
             results: results.filter(|_| started),
             schema_error,
             exit_code: output.exit_code,
@@ -288,6 +309,11 @@ pub fn millis(duration: std::time::Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1000.0
 }
 
+fn steps(timings: &[(&'static str, std::time::Duration)]) -> Steps {
+    let step = |(name, took): &(&'static str, std::time::Duration)| (*name, millis(*took));
+    Steps(timings.iter().map(step).collect())
+}
+
 /// The words in place of what is not shown.
 fn mark(missing: usize) -> String {
     format!("\n[{missing} more bytes are not shown]")
@@ -336,6 +362,16 @@ mod tests {
         );
         let (text, cut) = shown(&vec![b'a'; SHOWN_BYTES_MAX + 1], SHOWN_BYTES_MAX);
         assert!(cut == 1 && text.ends_with("\n[1 more bytes are not shown]"));
+    }
+
+    #[test]
+    fn the_steps_of_a_call_are_told_in_their_order() {
+        let took = std::time::Duration::from_micros(1500);
+        let mut envelope = Envelope::empty("succeeded", "t", RunId::new(), String::new());
+        assert!(!envelope.to_json().contains("timings_ms"));
+        envelope.timings_ms = steps(&[("start", took), ("run", took * 2), ("remove", took)]);
+        let told = "\"timings_ms\":{\"start\":1.5,\"run\":3.0,\"remove\":1.5}";
+        assert!(envelope.to_json().contains(told), "{}", envelope.to_json());
     }
 
     #[test]

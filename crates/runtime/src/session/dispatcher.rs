@@ -14,6 +14,7 @@ use journal::{AnswerRefused, CallWithdrawn, Journal, JournalError, RunEnded, Run
 use worker::Ended;
 
 use crate::session::attendant::{Attendant, Decision, Waited};
+use crate::session::laps::Laps;
 use crate::session::parts::Approvals;
 use crate::session::progress::{CallStep, Observed};
 use crate::session::ticket::{Standing, Ticket};
@@ -93,16 +94,18 @@ impl GovernedToolDispatcher {
         ticket: &Ticket,
         attendant: &mut Attendant,
     ) -> Result<RecordedOutcome, Halt> {
+        let mut laps = Laps::begin();
         let proposed = still_wanted(self.admit(call)?, ticket)?;
-        let prepared = self.prepare(proposed)?;
-        let approved = self.approve(prepared, ticket, attendant)?;
+        let prepared = laps.after("prepare", self.prepare(proposed)?);
+        let approved = laps.after("approve", self.approve(prepared, ticket, attendant)?);
         let authorized = approved.authorize(&mut *self.gate, &self.state)?;
-        let recorded = self.record(authorized, ticket, attendant)?;
-        let settled = match recorded.dispatch(&mut *self.executor) {
+        let authorized = laps.after("authorize", authorized);
+        let recorded = laps.after("record", self.record(authorized, ticket, attendant)?);
+        let settled = match laps.after("start", recorded.dispatch(&mut *self.executor)) {
             Ok(dispatched) => {
                 self.observed
                     .call(dispatched.id(), dispatched.tool(), CallStep::Running);
-                self.run_to_end(dispatched, ticket, attendant)
+                self.run_to_end(dispatched, ticket, attendant, &mut laps)
             }
             Err(not_started) => *not_started,
         };
@@ -111,7 +114,9 @@ impl GovernedToolDispatcher {
         if !uncounted.is_empty() {
             let _ = self.note_uncounted(uncounted);
         }
-        self.settle(settled)
+        let mut outcome = self.settle(settled)?;
+        outcome.timings = laps.end("settle");
+        Ok(outcome)
     }
 
     /// The same way for the owner's launch of its agent, up to a worker that runs.
@@ -267,6 +272,7 @@ impl GovernedToolDispatcher {
         mut dispatched: DispatchedCall,
         ticket: &Ticket,
         attendant: &mut Attendant,
+        laps: &mut Laps,
     ) -> SettledCall {
         let bound = self.config.tool_time_limit;
         let limit = dispatched.time_limit().map_or(bound, |own| own.min(bound));
@@ -278,7 +284,8 @@ impl GovernedToolDispatcher {
             self.rules
                 .end(cause.unwrap_or(EndCause::AbandonedCall { call_id }));
         }
-        dispatched.settle(ended, stopped)
+        laps.after("run", ());
+        laps.after("remove", dispatched.settle(ended, stopped))
     }
 
     /// Settles the agent's launch, which ended by itself or was stopped.

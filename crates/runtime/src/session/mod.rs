@@ -5,6 +5,7 @@ mod desk;
 mod dispatcher;
 mod handle;
 mod inputs;
+mod laps;
 mod parts;
 mod pending;
 mod progress;

@@ -49,14 +49,26 @@ impl Bench {
     }
 
     pub(crate) fn with_image(kind: ContainerKind, image: &str) -> Result<Self, StartError> {
+        Self::at(kind, image, socket())
+    }
+
+    /// A tier that asks its engine through `socket`.
+    pub(crate) fn at(
+        kind: ContainerKind,
+        image: &str,
+        socket: PathBuf,
+    ) -> Result<Self, StartError> {
         let staging = tempfile::tempdir().unwrap();
         let keeper = MemoryKeeper::new(PLACES);
-        let spec = spec(kind, image, staging.path());
+        let spec = ContainerSpec {
+            socket,
+            ..spec(kind, image, staging.path())
+        };
         let tier = ContainerTier::new(spec, |_| Ok(Box::new(keeper.clone())))?;
         Ok(Self {
             tier,
             keeper,
-            engine: Engine::at(socket()),
+            engine: Engine::at(self::socket()),
             staging,
         })
     }

@@ -13,6 +13,8 @@ mod done;
 #[cfg(test)]
 mod engine;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod host;
@@ -69,6 +71,14 @@ on_both!(
     network::nothing_of_a_workers_network_is_there_for_the_next,
     network::two_workers_at_once_share_no_loopback,
     network::its_names_are_its_own_and_it_is_told_no_name_server,
+    faults::a_container_that_is_not_as_it_was_asked_for_never_starts,
+    faults::a_creation_that_was_refused_or_is_seen_removed_frees_its_lease,
+    faults::a_creation_that_may_still_come_keeps_its_lease,
+    faults::a_start_whose_answer_is_lost_is_a_worker_that_was_stopped,
+    faults::a_start_that_never_came_is_a_worker_that_did_not_start,
+    faults::a_wait_whose_answer_is_lost_is_asked_again,
+    faults::a_removal_that_fails_is_not_confirmed_and_is_tried_again,
+    faults::a_container_that_somebody_removed_is_lost_and_leaves_nothing,
     agent::an_agent_talks_through_its_channel_and_has_nothing_else,
     refusals::a_program_that_is_not_in_the_image_is_a_failed_start,
     refusals::ten_wrong_images_charge_nothing_and_the_right_call_works,

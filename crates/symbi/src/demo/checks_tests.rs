@@ -106,6 +106,7 @@ fn end(outcome: Outcome) -> RunEnd {
             argv: Vec::new(),
             notes: std::collections::BTreeMap::new(),
             lack: None,
+            timings: Vec::new(),
         }),
         story: None,
         is_shown: false,

@@ -50,6 +50,32 @@ fn output_that_is_lost_is_a_storage_error() {
 }
 
 #[test]
+fn a_call_says_how_long_each_of_its_steps_took() {
+    let desk = project();
+    let call = [&CALL[..], &["--arg", "output=out/copy.csv"]].concat();
+    let told = object(&desk.symbi(&call).expect(0));
+    let steps = told["timings_ms"].as_object().unwrap();
+    let names: Vec<&str> = steps.keys().map(String::as_str).collect();
+    let wanted = [
+        "prepare",
+        "approve",
+        "authorize",
+        "record",
+        "start",
+        "run",
+        "remove",
+        "settle",
+    ];
+    assert_eq!(names, wanted);
+    let took = |name: &str| steps[name].as_f64().unwrap();
+    assert!(took("start") > 0.0 && took("remove") > 0.0, "{steps:?}");
+    assert!(took("run") >= told["duration_ms"].as_f64().unwrap() / 2.0);
+    // What did not run has no steps.
+    let refused = object(&desk.symbi(&call).expect(3));
+    assert!(refused["timings_ms"].is_null(), "{refused}");
+}
+
+#[test]
 fn a_reader_that_has_gone_is_no_error() {
     let desk = project();
     let script = "\"$0\" \"$@\" | true; exit ${PIPESTATUS[0]}";
