@@ -69,7 +69,9 @@ fn a_call_says_how_long_each_of_its_steps_took() {
     assert_eq!(names, wanted);
     let took = |name: &str| steps[name].as_f64().unwrap();
     assert!(took("start") > 0.0 && took("remove") > 0.0, "{steps:?}");
-    assert!(took("run") >= told["duration_ms"].as_f64().unwrap() / 2.0);
+    // A short program may have ended before its start was over.
+    let ran = told["duration_ms"].as_f64().unwrap();
+    assert!(took("start") + took("run") >= ran, "{told}");
     // What did not run has no steps.
     let refused = object(&desk.symbi(&call).expect(3));
     assert!(refused["timings_ms"].is_null(), "{refused}");
