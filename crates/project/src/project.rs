@@ -105,6 +105,14 @@ pub enum ProjectError {
         path: String,
         suffix: &'static str,
     },
+    /// A folder with the name of a control file.
+    FolderName {
+        path: String,
+    },
+    /// A manifest in a folder of `tools/`, where nothing looks.
+    ManifestBelow {
+        path: String,
+    },
     TooManyFiles {
         max: usize,
     },
@@ -169,13 +177,8 @@ impl fmt::Display for ProjectError {
             Self::Folder(error) => error.fmt(f),
             Self::Text(faults) => faults.fmt(f),
             Self::PolicyFolder { path } => write_policy_folder(f, path),
-            Self::FileName { path, suffix } => {
-                let shown = shown(Path::new(path));
-                write!(
-                    f,
-                    "nothing reads `{shown}`: names there end in `{suffix}`, in small letters\n  \
-                     help: rename it, or move it away"
-                )
+            Self::FileName { .. } | Self::FolderName { .. } | Self::ManifestBelow { .. } => {
+                self.write_unread(f)
             }
             Self::TooManyFiles { max } => {
                 write!(
@@ -191,6 +194,41 @@ impl fmt::Display for ProjectError {
             }
         }
     }
+}
+
+impl ProjectError {
+    /// Something that is meant to count, and that nothing would read.
+    fn write_unread(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let safe = |path: &str| shown(Path::new(path));
+        match self {
+            Self::FileName { path, suffix } => write!(
+                f,
+                "nothing reads `{}`: names there end in `{suffix}`, in small letters\n  \
+                 help: rename it, or move it away",
+                safe(path)
+            ),
+            Self::FolderName { path } => write!(
+                f,
+                "nothing reads `{}`: it is a folder, and a file should have that name\n  \
+                 help: move it away",
+                safe(path)
+            ),
+            Self::ManifestBelow { path } => write!(
+                f,
+                "nothing reads `{}`: manifests stand in tools/ itself, not in a folder of it\n  \
+                 help: move it to tools/, or away",
+                safe(path)
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a file of this name is meant to be read, if by a wrong name: in another case of
+/// letters, or as any `.toml` where manifests are.
+fn seems_meant(name: &str, suffix: &str) -> bool {
+    let last = suffix.rfind('.').map_or(suffix, |dot| &suffix[dot..]);
+    name.to_lowercase().ends_with(last)
 }
 
 fn write_policy_folder(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
@@ -357,6 +395,7 @@ impl Reading {
         }
         if let Some(tools) = reading.folder(folder, "tools")? {
             reading.matching(&tools, "tools", MANIFEST)?;
+            reading.no_manifest_below(&tools)?;
         }
         if let Some(policies) = reading.folder(folder, "policies")? {
             reading.matching(&policies, "policies", POLICY)?;
@@ -412,7 +451,7 @@ impl Reading {
     }
 
     /// The files of one folder whose names end in `suffix`. One that would silently not count is
-    /// refused: `X.CLAD.TOML`.
+    /// refused: `X.CLAD.TOML`, `notes.toml`, or a folder of such a name.
     fn matching(
         &mut self,
         folder: &Folder,
@@ -420,17 +459,35 @@ impl Reading {
         suffix: &'static str,
     ) -> Result<(), ProjectError> {
         for (name, kind) in folder.entries()? {
-            if kind == FileType::Directory {
-                continue;
-            }
             let place = format!("{path}/{name}");
-            if name.ends_with(suffix) {
+            if name.ends_with(suffix) && kind != FileType::Directory {
                 self.file(folder, &name, &place)?;
-            } else if name.to_lowercase().ends_with(suffix) {
+            } else if name.ends_with(suffix) {
+                return Err(ProjectError::FolderName { path: place });
+            } else if seems_meant(&name, suffix) && kind != FileType::Directory {
                 return Err(ProjectError::FileName {
                     path: place,
                     suffix,
                 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Manifests stand in `tools/` itself: one in a folder below would silently not count.
+    fn no_manifest_below(&mut self, tools: &Folder) -> Result<(), ProjectError> {
+        for (name, kind) in tools.entries()? {
+            if kind != FileType::Directory {
+                continue;
+            }
+            let Some(inner) = self.folder(tools, &name)? else {
+                continue;
+            };
+            for (file, kind) in inner.entries()? {
+                if seems_meant(&file, MANIFEST) && kind != FileType::Directory {
+                    let path = format!("tools/{name}/{file}");
+                    return Err(ProjectError::ManifestBelow { path });
+                }
             }
         }
         Ok(())

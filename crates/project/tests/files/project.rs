@@ -209,7 +209,7 @@ fn control_files_are_read_once_with_their_digests() {
     home.write("policies/mcp/one.cedar", "// mcp\n");
     home.write("policies/README.md", "not a policy");
     home.write("tools/.#copy.clad.toml", "an editor's lock");
-    home.write("tools/notes.toml", "no manifest");
+    home.write("tools/notes.txt", "no manifest");
     let project = Project::open(&home.project()).unwrap();
     fs::write(home.project().join("symbiont.toml"), "changed").unwrap();
     let paths: Vec<&str> = project
@@ -277,6 +277,8 @@ fn a_file_that_would_silently_not_count_is_refused_by_name() {
     for path in [
         "tools/UPPER.CLAD.TOML",
         "tools/x.clad.Toml",
+        "tools/notes.toml",
+        "tools/x.TOML",
         "policies/X.CEDAR",
         "policies/call/x.Cedar",
     ] {
@@ -291,8 +293,39 @@ fn a_file_that_would_silently_not_count_is_refused_by_name() {
     }
     let home = Home::with_project();
     home.write("tools/README.md", "");
-    home.write("tools/notes.toml", "");
+    home.write("tools/x.clad.toml~", "");
+    home.write("tools/.x.clad.toml.swp", "");
+    home.write("tools/lib/README.md", "");
     assert!(Project::open(&home.project()).is_ok());
+}
+
+#[test]
+fn a_folder_with_the_name_of_a_control_file_is_refused() {
+    for path in ["tools/x.clad.toml", "policies/call/x.cedar"] {
+        let home = Home::with_project();
+        home.write(&format!("{path}/README.md"), "");
+        let error = Project::open(&home.project()).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{path}`")), "{error}");
+        assert!(error.contains("\n  help: "), "{error}");
+    }
+}
+
+#[test]
+fn a_manifest_in_a_folder_of_tools_is_refused_since_nothing_would_read_it() {
+    for path in [
+        "tools/more/x.clad.toml",
+        "tools/more/X.CLAD.TOML",
+        "tools/more/x.toml",
+    ] {
+        let home = Home::with_project();
+        home.write(path, "");
+        let error = Project::open(&home.project()).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("nothing reads `{path}`")),
+            "{error}"
+        );
+        assert!(error.contains("help: move it to tools/"), "{error}");
+    }
 }
 
 #[test]
