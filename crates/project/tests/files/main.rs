@@ -9,6 +9,8 @@
 
 mod ceilings;
 mod config;
+#[cfg(test)]
+mod containers;
 mod project;
 mod run_folder;
 mod scaffold;
