@@ -5,6 +5,7 @@ mod input;
 mod watch;
 
 use std::io::{Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -80,18 +81,20 @@ fn held_id(text: &str) -> Result<HeldId, Failure> {
 }
 
 fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
-    let mut all = Vec::new();
-    for gate in gates.running()? {
-        match gate.ask(&Request::List) {
+    let mut all: Vec<Listing> = Vec::new();
+    gates.ask_all(&Request::List, |gate, answer| {
+        match answer {
             Ok(Response::Held(listing)) => all.push(listing),
             Ok(Response::Refused(refused)) => {
                 output.note(&format!("run {}: {}", gate.run(), safe(&refused.reason)));
             }
             Ok(_) => output.note(&format!("run {}: answers something else", gate.run())),
-            // It ended meanwhile, or is not ours.
+            // It ended meanwhile, is stopped, or is not ours.
             Err(error) => output.note(&format!("run {}: {error}", gate.run())),
         }
-    }
+        ControlFlow::<()>::Continue(())
+    })?;
+    all.sort_by_key(|listing| listing.run);
     let held = |listing: &Listing| {
         let calls = listing.calls.iter();
         calls.map(|call| as_json(listing, call)).collect::<Vec<_>>()
@@ -143,20 +146,22 @@ fn safe(text: &str) -> String {
 /// The run that holds the call, and the call's review.
 fn find<'a>(gates: &'a Gates, held_id: &HeldId) -> Result<(RunGate<'a>, Review), Failure> {
     let mut reasons = Vec::new();
-    for gate in gates.running()? {
-        let show = Show {
-            held_id: held_id.clone(),
-        };
-        match gate.ask(&Request::Show(show)) {
-            Ok(Response::Review(shown)) => {
-                let review = Review::received(shown.text, shown.review_sha256)
-                    .map_err(|error| Failure::of(Exit::Refused, &error))?;
-                return Ok((gate, review));
-            }
+    let show = Request::Show(Show {
+        held_id: held_id.clone(),
+    });
+    let found = gates.ask_all(&show, |gate, answer| {
+        match answer {
+            Ok(Response::Review(shown)) => return ControlFlow::Break((gate, shown)),
             Ok(Response::Refused(refused)) => reasons.push(safe(&refused.reason)),
             Ok(_) => reasons.push("the run answers something else".to_owned()),
-            Err(error) => reasons.push(error.to_string()),
+            Err(error) => reasons.push(format!("run {}: {error}", gate.run())),
         }
+        ControlFlow::Continue(())
+    })?;
+    if let Some((gate, shown)) = found {
+        let review = Review::received(shown.text, shown.review_sha256)
+            .map_err(|error| Failure::of(Exit::Refused, &error))?;
+        return Ok((gate, review));
     }
     reasons.sort();
     reasons.dedup();

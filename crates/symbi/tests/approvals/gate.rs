@@ -116,6 +116,50 @@ fn an_interrupted_run_holds_nothing_any_more() {
     desk.nothing_is_left();
 }
 
+/// A socket as of a run that is stopped: it takes `connections`, and answers none.
+fn stopped(desk: &Desk, run: &str, connections: i32) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let path = desk.path("run/symbi").join(format!("{run}.gate"));
+    bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&listener, connections).unwrap();
+    listener
+}
+
+#[test]
+fn a_run_that_is_stopped_holds_up_no_answer_to_another() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    let listeners = [
+        stopped(&desk, "00000000-0000-7000-8000-000000000001", 4096),
+        stopped(&desk, "00000000-0000-7000-8000-000000000002", 4096),
+    ];
+    let start = std::time::Instant::now();
+    gate(&desk, &["show", &id]).expect(0);
+    gate(&desk, &["approve", &id]).expect(0).says("approved");
+    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    drop(listeners);
+    wait(child).expect(0);
+    assert!(created(&desk));
+}
+
+#[test]
+fn a_run_that_takes_no_connection_is_named_and_the_others_are_listed() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    let full = "00000000-0000-7000-8000-000000000001";
+    let listener = stopped(&desk, full, 0);
+    let taken = UnixStream::connect(desk.path("run/symbi").join(format!("{full}.gate"))).unwrap();
+    let start = std::time::Instant::now();
+    gate(&desk, &["list"]).expect(0).says(&id).says(&format!(
+        "run {full}: it does not answer; if it is stopped, continue it"
+    ));
+    gate(&desk, &["deny", &id]).expect(0);
+    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    drop((listener, taken));
+    wait(child).expect(4);
+}
+
 #[test]
 fn both_surfaces_ask_and_the_first_answer_counts() {
     let desk = guarded();

@@ -2,22 +2,25 @@
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use approval::limits::RESPONSE_BYTES_MAX;
 use approval::wire::{Request, Response, WireError};
 use model::RunId;
 use project::{Folder, UserDirs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::approvals::chat;
 use crate::approvals::gate::SOCKET_SUFFIX;
 use crate::exit::{Exit, Failure};
 
-/// For one request and its response.
+/// For one request and its response; of all runs together, where all are asked.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most entries of the folder that are looked at.
 const ENTRIES_MAX: usize = 4096;
@@ -46,6 +49,8 @@ pub(super) enum AskError {
     Wire(WireError),
     /// It closed without an answer.
     Silent,
+    /// It is there and does nothing.
+    Late,
 }
 
 impl fmt::Display for AskError {
@@ -55,6 +60,10 @@ impl fmt::Display for AskError {
             Self::Owner { uid } => write!(f, "its socket belongs to uid {uid}"),
             Self::Wire(error) => error.fmt(f),
             Self::Silent => f.write_str("it ended without an answer"),
+            Self::Late => f.write_str(
+                "it does not answer; if it is stopped, continue it (`fg` in its terminal, or \
+                 `kill -CONT` and its process) or end it",
+            ),
         }
     }
 }
@@ -63,7 +72,10 @@ impl std::error::Error for AskError {}
 
 impl From<io::Error> for AskError {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Late,
+            _ => Self::Io(error),
+        }
     }
 }
 
@@ -101,6 +113,67 @@ impl Gates {
         gates.sort_by_key(|gate| gate.run);
         Ok(gates.into_iter().filter(RunGate::lives).collect())
     }
+
+    /// Asks all runs at once, and tells each answer as it comes, until `told` breaks: a run that
+    /// is stopped holds up no other.
+    pub(super) fn ask_all<'a, T>(
+        &'a self,
+        request: &Request,
+        mut told: impl FnMut(RunGate<'a>, Result<Response, AskError>) -> ControlFlow<T>,
+    ) -> Result<Option<T>, Failure> {
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        let mut waiting = Vec::new();
+        for gate in self.running()? {
+            match gate.send(request) {
+                Ok(stream) => waiting.push((gate, stream)),
+                Err(error) => {
+                    if let ControlFlow::Break(found) = told(gate, Err(error)) {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+        }
+        while !waiting.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ready = readable(&waiting, left)
+                .map_err(|error| Failure::new(Exit::Storage, format!("waiting: {error}")))?;
+            let late = !ready.contains(&true);
+            let mut ready = ready.into_iter();
+            let (now, later): (Vec<_>, Vec<_>) = waiting
+                .into_iter()
+                .partition(|_| late || ready.next().unwrap_or(false));
+            waiting = later;
+            for (gate, stream) in now {
+                let answer = if late {
+                    Err(AskError::Late)
+                } else {
+                    response(stream)
+                };
+                if let ControlFlow::Break(found) = told(gate, answer) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Which of the streams can be read; none if the time is over.
+fn readable(waiting: &[(RunGate<'_>, UnixStream)], left: Duration) -> io::Result<Vec<bool>> {
+    let mut streams: Vec<PollFd<'_>> = waiting
+        .iter()
+        .map(|(_, stream)| PollFd::new(stream, PollFlags::IN))
+        .collect();
+    let left = Timespec {
+        tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    poll(&mut streams, Some(&left))?;
+    Ok(streams.iter().map(|it| !it.revents().is_empty()).collect())
+}
+
+fn response(stream: UnixStream) -> Result<Response, AskError> {
+    read(&mut BufReader::new(stream))?.ok_or(AskError::Silent)
 }
 
 impl RunGate<'_> {
@@ -127,9 +200,17 @@ impl RunGate<'_> {
         }
     }
 
+    /// Never waits: who is stopped takes connections until they are too many, and then none.
     fn connect(&self) -> Result<UnixStream, AskError> {
         let folder = self.gates.folder.fd().as_raw_fd();
-        let stream = UnixStream::connect(format!("/proc/self/fd/{folder}/{}", self.name()))?;
+        let path = format!("/proc/self/fd/{folder}/{}", self.name());
+        let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(io::Error::from)?;
+        connect(&socket, &address).map_err(io::Error::from)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
         let owner = socket_peercred(&stream).map_err(io::Error::from)?.uid;
         if owner != rustix::process::geteuid() {
             let uid = owner.as_raw();
@@ -141,14 +222,15 @@ impl RunGate<'_> {
 
     /// Asks one thing.
     pub(super) fn ask(&self, request: &Request) -> Result<Response, AskError> {
+        response(self.send(request)?)
+    }
+
+    fn send(&self, request: &Request) -> Result<UnixStream, AskError> {
         let stream = self.connect()?;
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-        // Who is refused at the door is told why before anything is read.
-        let sent = (&stream).write_all(request.to_line().as_bytes());
-        match read(&mut BufReader::new(stream))? {
-            Some(response) => Ok(response),
-            None => sent.map_or_else(|error| Err(error.into()), |()| Err(AskError::Silent)),
-        }
+        // Who is refused at the door is told why before anything is read: that is the answer.
+        let _ = (&stream).write_all(request.to_line().as_bytes());
+        Ok(stream)
     }
 
     /// Asks for all held calls, now and after every change.
