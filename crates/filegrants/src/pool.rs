@@ -118,19 +118,16 @@ impl fmt::Display for PoolRefusal {
                 "another process has held the lock of the staging folder for seconds; let it go \
                  on if it is stopped, and try again",
             ),
-            Self::Io { step, .. } => write!(f, "the staging pool: cannot {step}"),
+            Self::Io { step, source } => write!(
+                f,
+                "the folder of staging space, `symbi/staging` in the state folder: cannot {step}: \
+                 {source}; make room there, or make it writable, and try again"
+            ),
         }
     }
 }
 
-impl std::error::Error for PoolRefusal {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for PoolRefusal {}
 
 fn io_step<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> PoolRefusal {
     move |error| PoolRefusal::Io {

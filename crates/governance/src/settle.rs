@@ -15,7 +15,7 @@ use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone,
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::mode_hint;
 use crate::outcome::{CreatedFile, Lack, Outcome, StopCause, ToolOutput, is_contained, of_ending};
-use crate::redaction::{value_without, without};
+use crate::redaction::{value_without, with_spellings, without};
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
 
@@ -224,7 +224,7 @@ impl SettledCall {
                 .windows(secret.len().max(1))
                 .any(|part| part == secret)
         };
-        if result.secrets.iter().any(repeats) {
+        if with_spellings(&result.secrets).iter().any(repeats) {
             let note = "not kept: it repeats a sensitive value".to_owned();
             self.identity.notes.insert("evidence".to_owned(), note);
             return;
@@ -245,7 +245,7 @@ impl SettledCall {
 
     /// From here on nothing that a sensitive value could be read or guessed from is left.
     fn mask(&mut self) {
-        let secrets = &self.identity.result.secrets;
+        let secrets = &with_spellings(&self.identity.result.secrets);
         if secrets.is_empty() {
             return;
         }

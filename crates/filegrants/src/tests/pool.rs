@@ -164,6 +164,19 @@ fn the_charge_of_a_killed_process_stays_while_a_container_may_have_its_files() {
 }
 
 #[test]
+fn a_pool_that_cannot_be_written_says_why_and_what_helps() {
+    let project = Project::new();
+    let pool = pool(&project);
+    std::fs::remove_dir_all(project.path.join("staging")).unwrap();
+    let said = pool.reserve(1).unwrap_err().to_string();
+    assert!(
+        said.contains("cannot write a charge: No such file"),
+        "{said}"
+    );
+    assert!(said.contains("; make room there"), "{said}");
+}
+
+#[test]
 fn a_charge_that_was_never_written_whole_is_dead() {
     let project = Project::new();
     std::fs::write(project.path.join("staging/charge-0"), b"{\"hol").unwrap();
