@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use sandbox::lease::{Lease, LeaseFailed, LeaseId, LeaseKeeper, LeaseRefused, LeaseTerms};
 
 use crate::folder::{FolderFault, PrivateFolder, random_digits};
@@ -60,6 +61,10 @@ pub enum ConnectError {
     Start(StartFault),
     /// Several in a row ended before they answered.
     Unsteady,
+    /// One runs and does nothing.
+    Silent {
+        pid: u32,
+    },
 }
 
 impl fmt::Display for ConnectError {
@@ -82,8 +87,14 @@ impl fmt::Display for ConnectError {
             ),
             Self::Start(fault) => fault.fmt(f),
             Self::Unsteady => f.write_str(
-                "supervisors start and end without an answer; look into `supervisor/log` of the \
-                 state folder",
+                "no supervisor answers at its socket, though some were started; look into \
+                 `supervisor/log` of the state folder, and end the process that \
+                 `supervisor/lock` names, if it still runs",
+            ),
+            Self::Silent { pid } => write!(
+                f,
+                "the supervisor, process {pid}, does not answer; if it is stopped, continue it: \
+                 kill -CONT {pid}; or end it, and the next call starts another: kill -9 {pid}"
             ),
         }
     }
@@ -127,35 +138,37 @@ impl Client {
     /// [`ConnectError::NotRunning`] among others.
     pub(crate) fn connect(&self) -> Result<Link, ConnectError> {
         // It says where its socket is: another process may have another folder for sockets.
-        let sockets = match PrivateFolder::open(&self.state) {
+        let running = match PrivateFolder::open(&self.state) {
             Ok(folder) => folder.running().map_err(ConnectError::Folder)?,
             Err(FolderFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
             Err(fault) => return Err(ConnectError::Folder(fault)),
         };
-        let sockets = sockets.ok_or(ConnectError::NotRunning)?.sockets;
-        let sockets = PrivateFolder::open(&sockets).map_err(ConnectError::Folder)?;
+        let running = running.ok_or(ConnectError::NotRunning)?;
+        let sockets = PrivateFolder::open(&running.sockets).map_err(ConnectError::Folder)?;
         let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
-        let stream = match UnixStream::connect(at) {
-            Ok(stream) => stream,
-            Err(error) => {
-                let is_gone = matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-                );
-                return Err(match is_gone {
-                    true => ConnectError::NotRunning,
-                    false => io_step("connect to it")(error),
-                });
+        let link = connect_at_once(&at).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ConnectError::NotRunning,
+            _ => io_step("connect to it")(error),
+        });
+        link.and_then(greet).map_err(|error| match error {
+            ConnectError::Io { source, .. } if is_late(&source) => {
+                ConnectError::Silent { pid: running.pid }
             }
-        };
-        greet(stream)
+            other => other,
+        })
     }
 
     /// A conversation with the supervisor, which is started where none runs.
     pub(crate) fn connect_or_start(&self) -> Result<Link, ConnectError> {
+        let mut fault = ConnectError::Unsteady;
         for _ in 0..START_ATTEMPTS_MAX {
             match self.connect() {
                 Err(ConnectError::NotRunning) => {}
+                // It has the lock: another one would end at once.
+                Err(silent @ ConnectError::Silent { .. }) => {
+                    fault = silent;
+                    continue;
+                }
                 // One that ends closes what it has not accepted.
                 Err(ConnectError::Io { step: GREET, .. }) => {}
                 other => return other,
@@ -173,7 +186,7 @@ impl Client {
                 }
             }
         }
-        Err(ConnectError::Unsteady)
+        Err(fault)
     }
 
     /// What the supervisor that runs knows.
@@ -201,6 +214,23 @@ impl Client {
             other => Err(unexpected(other)),
         }
     }
+}
+
+/// Never waits: who is stopped takes connections until they are too many, and then none.
+fn connect_at_once(path: &str) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+    )
 }
 
 const GREET: &str = "be greeted by it";

@@ -157,6 +157,31 @@ fn a_stale_socket_and_a_stale_lock_are_no_obstacle() {
 }
 
 #[test]
+fn a_supervisor_that_is_stopped_is_named_and_nobody_waits_at_its_door() {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let world = World::new();
+    world.serve().ends().unwrap();
+    let lock = std::fs::File::open(world.path("state/lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let _ = std::fs::remove_file(world.path("run/supervisor"));
+    let door = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let path = world.path("run/supervisor");
+    bind(&door, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&door, 0).unwrap();
+    let _taken = connect(&world);
+    let pid = std::process::id();
+    let engine = world.proxy.socket().to_owned();
+    for error in [
+        world.client().status().unwrap_err(),
+        Keeper::open(world.client(), engine).unwrap_err(),
+    ] {
+        assert!(matches!(error, ConnectError::Silent { pid: it } if it == pid));
+        assert!(error.to_string().contains(&format!("kill -CONT {pid}")));
+    }
+}
+
+#[test]
 fn connections_past_the_bound_are_closed_and_places_come_back() {
     let world = World::new();
     let _running = world.serve();
