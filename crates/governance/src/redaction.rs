@@ -9,8 +9,8 @@ use serde_json::Value;
 
 const MASK: &str = "[sensitive]";
 
-/// The secrets, and each as JSON, CSV and XML write it where they write it otherwise: the text of an
-/// output shows it so, while its value has it plain.
+/// The secrets, and each as JSON, CSV and XML write it where they write it otherwise: the text of
+/// an output shows it so, while its value has it plain.
 pub(crate) fn with_spellings(secrets: &[Redacted<String>]) -> Vec<Redacted<String>> {
     let mut all = Vec::new();
     for secret in secrets {
