@@ -73,6 +73,11 @@ impl Lease {
     }
 }
 
+/// A file in a worker's folder that says that the engine has made its container. Where it is
+/// there, or the folder is not, no engine makes that container any more: the folder is made before
+/// the container is asked for, and removed after it.
+pub const MADE_MARK: &str = "made";
+
 /// A lease's name: random lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(String);

@@ -15,9 +15,9 @@ use crate::limits::{LIFETIME_MAX, PATH_BYTES_MAX};
 use crate::wire::{CapacityLimits, LeaseState, LeaseStatus, Response, Terms};
 
 /// Why a lease stays whose container nobody has seen.
-const UNSEEN: &str = "its owner died, and the engine knows no container of it: it is removed \
-                      already, or still to be made; it is looked for until it is seen, or for two \
-                      minutes in which the engine knows none";
+const UNSEEN: &str = "its owner died, and the engine knows no container of it: it was asked for, \
+                      and is perhaps still to be made; it is looked for until it is seen, or for \
+                      two minutes in which the engine knows none";
 
 /// What keeps a lease alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 use sandbox::engine::{ContainerFilter, ContainerSummary, Engine};
-use sandbox::lease::{LEASE_LABEL, LeaseId, OWNER_LABEL};
+use sandbox::lease::{LEASE_LABEL, LeaseId, MADE_MARK, OWNER_LABEL};
 use worker::TierKind;
 
 use crate::leases::LeaseRecord;
@@ -89,6 +89,13 @@ pub(crate) fn ours() -> ContainerFilter {
 /// A container's id as people know it.
 pub(crate) fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
+}
+
+/// Whether its container may still be made: it was asked for, and its owner never heard of it.
+pub(crate) fn may_come(record: &LeaseRecord) -> bool {
+    let folder = record.staging.join(&record.lease);
+    let is_asked_for = !matches!(folder.try_exists(), Ok(false));
+    is_asked_for && !matches!(folder.join(MADE_MARK).try_exists(), Ok(true))
 }
 
 /// Removes the private files of a lease's worker.

@@ -64,7 +64,8 @@ impl Search {
         let since = *self.unseen_since.get_or_insert_with(Instant::now);
         // What another start of the machine asked for, no engine will make any more.
         let is_old = record.boot != house.book().boot();
-        if !self.was_seen && !is_old && since.elapsed() < house.terms.unseen {
+        let may_come = !self.was_seen && !is_old && removal::may_come(record);
+        if may_come && since.elapsed() < house.terms.unseen {
             return Ok(false);
         }
         removal::remove_files(record)?;

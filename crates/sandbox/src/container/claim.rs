@@ -89,6 +89,9 @@ impl Claim {
         match self.engine.create(&self.name, wanted) {
             Ok(id) => {
                 self.made = Made::Yes(id);
+                if let Some(staged) = &self.staged {
+                    staged.mark_made();
+                }
                 Ok(())
             }
             Err(error) => {

@@ -13,7 +13,7 @@ use worker::{Network, OutputFile, WorkerSpec};
 
 use super::request::bind;
 use crate::engine::MountRequest;
-use crate::lease::LeaseId;
+use crate::lease::{LeaseId, MADE_MARK};
 use crate::limits::COPY_BYTES;
 
 /// The workload's default id, as the host sees it where the engine maps none.
@@ -62,6 +62,12 @@ impl Staged {
 
     pub(super) fn take_output(&mut self) -> HeldOutput {
         std::mem::replace(&mut self.output, HeldOutput::NotGranted)
+    }
+
+    /// Tells whoever cleans up after this process that the engine has made the container. Where it
+    /// cannot be told, they look for a container that may still come.
+    pub(super) fn mark_made(&self) {
+        let _marked = new_file(&self.folder.join(MADE_MARK), 0o600);
     }
 
     /// Deletes the folder with all that the worker left in it.

@@ -1,6 +1,7 @@
 //! A user's folders, an engine, and a supervisor that runs in a thread.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -97,6 +98,13 @@ impl World {
 
     pub(crate) fn status(&self) -> Status {
         self.client().status().unwrap()
+    }
+
+    /// Makes the folder of a worker's files; it is there before its container is asked for.
+    pub(crate) fn make_folder_of(&self, lease: &Lease) -> PathBuf {
+        let folder = self.lease_terms().staging.join(lease.id().as_str());
+        fs::create_dir_all(&folder).unwrap();
+        folder
     }
 
     pub(crate) fn lease_terms(&self) -> LeaseTerms {

@@ -1,9 +1,10 @@
 //! How leases begin and end, and what they are charged.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use sandbox::engine::Engine;
-use sandbox::lease::{LeaseKeeper as _, LeaseRefused};
+use sandbox::lease::{LeaseKeeper as _, LeaseRefused, MADE_MARK};
 use supervisor::{FolderFault, LeaseState, serve};
 use testkit::engine_proxy::Fault;
 
@@ -166,6 +167,7 @@ fn a_creation_that_comes_late_is_seen_and_removed() {
     let _running = world.serve_on(terms);
     let mut keeper = world.keeper();
     let lease = keeper.take(&world.lease_terms()).unwrap();
+    world.make_folder_of(&lease);
     let name = lease.container_name();
     let (labels, wanted) = (
         lease.id().to_string(),
@@ -192,11 +194,26 @@ fn a_creation_that_comes_late_is_seen_and_removed() {
 }
 
 #[test]
+fn a_lease_whose_container_was_made_and_removed_or_never_asked_for_ends_at_once() {
+    let world = World::new();
+    let mut terms = world.terms();
+    terms.unseen = Duration::from_secs(60);
+    let _running = world.serve_on(terms);
+    let mut keeper = world.keeper();
+    let made = keeper.take(&world.lease_terms()).unwrap();
+    fs::write(world.make_folder_of(&made).join(MADE_MARK), "").unwrap();
+    let _never_asked_for = keeper.take(&world.lease_terms()).unwrap();
+    drop(keeper);
+    world.until_nothing_is_left();
+}
+
+#[test]
 fn a_creation_that_never_comes_ends_after_the_engine_has_denied_it_for_long_enough() {
     let world = World::new();
     let _running = world.serve();
     let mut keeper = world.keeper();
-    let _lease = keeper.take(&world.lease_terms()).unwrap();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    world.make_folder_of(&lease);
     drop(keeper);
     assert_eq!(world.status().leases.len(), 1);
     let begun = Instant::now();

@@ -9,19 +9,22 @@ use crate::desk::Desk;
 /// For an agent's container to start and ask, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn told(name: &str) -> String {
+pub(crate) fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("`{name}` is not set: run ./test"))
 }
 
 /// A project on the tier `tier` with the image `image`.
 fn on(tier: &str, image: &str, more: &str) -> Desk {
+    on_engine(tier, image, &told("SYMBI_TEST_ENGINE"), more)
+}
+
+pub(crate) fn on_engine(tier: &str, image: &str, socket: &str, more: &str) -> Desk {
     let desk = Desk::empty();
     desk.symbi(&["init", "project"]).expect(0);
     let config = format!(
-        "[sandbox]\ntier = \"{tier}\"\n[sandbox.{tier}]\nimage = \"{image}\"\nsocket = \"{}\"\n\
+        "[sandbox]\ntier = \"{tier}\"\n[sandbox.{tier}]\nimage = \"{image}\"\nsocket = \"{socket}\"\n\
          memory_mib = 256\n\
-         volumes = [\"./data:/workspace/data:ro\", \"./out:/workspace/out:rw\"]\n{more}",
-        told("SYMBI_TEST_ENGINE")
+         volumes = [\"./data:/workspace/data:ro\", \"./out:/workspace/out:rw\"]\n{more}"
     );
     fs::write(desk.project().join("symbiont.toml"), config).unwrap();
     let policy = "@id(\"agents-may-start\")\n\

@@ -51,19 +51,6 @@ fn killed_at(step: usize, fault: &Fault, victim: Victim) {
         user.engine.containers().len() == 1
     });
     assert!(user.engine.containers().contains_key(&foreign), "{what}");
-    // An owner that dies after its removal, and before it could say so, leaves what looks like a
-    // creation that is still to come: no worker, and a lease that waits.
-    if step == STEPS && victim != Victim::Supervisor {
-        let waits = |it: &supervisor::LeaseStatus| {
-            let why = it.waits_for.as_ref();
-            why.is_some_and(|why| why.contains("still to be made"))
-        };
-        user.until(&format!("{what}: it waits"), || {
-            let status = user.client().status();
-            status.is_ok_and(|it| it.leases.iter().all(waits))
-        });
-        return;
-    }
     user.until(&format!("{what}: no lease"), || {
         user.client().status().is_ok_and(|it| it.leases.is_empty())
     });

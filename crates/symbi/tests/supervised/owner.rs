@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use filegrants::StagingPool;
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::engine::{ContainerConfig, ContainerCreate, Engine, HostConfig};
-use sandbox::lease::{LEASE_LABEL, Lease, LeaseKeeper as _, LeaseRefused, LeaseTerms, OWNER_LABEL};
+use sandbox::lease::{
+    LEASE_LABEL, Lease, LeaseKeeper as _, LeaseRefused, LeaseTerms, MADE_MARK, OWNER_LABEL,
+};
 use supervisor::{Client, Keeper, Launch};
 use tempfile::TempDir;
 use testkit::engine::{FakeEngine, IMAGE};
@@ -185,9 +187,12 @@ fn place() -> Option<PathBuf> {
 }
 
 /// One worker's whole life, as a tier leads it: five requests to the engine.
-fn lead(engine: &Engine, lease: &Lease) {
+fn lead(engine: &Engine, lease: &Lease, files: Option<&Path>) {
     let name = lease.container_name();
     let id = engine.create(&name, &container(lease, IMAGE)).unwrap();
+    if let Some(files) = files {
+        std::fs::write(files.join(MADE_MARK), "").unwrap();
+    }
     assert!(engine.inspect(id.as_str()).unwrap().is_some());
     engine.start(&id).unwrap();
     engine.kill(&id).unwrap();
@@ -204,7 +209,7 @@ fn one_worker() {
     let lease = keeper.take(&terms(&place)).unwrap();
     let files = workers(&place).join(lease.id().as_str());
     std::fs::create_dir(&files).unwrap();
-    lead(&Engine::at(place.join("proxy.sock")), &lease);
+    lead(&Engine::at(place.join("proxy.sock")), &lease, Some(&files));
     std::fs::remove_dir_all(&files).unwrap();
     keeper.release(lease).unwrap();
 }
@@ -227,7 +232,7 @@ fn eight_calls() {
                 Err(error) => panic!("{error}"),
             }
         };
-        lead(&engine, &lease);
+        lead(&engine, &lease, None);
         keeper.lock().unwrap().release(lease).unwrap();
     };
     std::thread::scope(|scope| {
