@@ -49,10 +49,8 @@ impl<'a> Faults<'a> {
     }
 
     pub(crate) fn add(&mut self, place: Place, message: impl Into<String>) {
-        if !self.is_full() {
-            let fault = SourceError::at(self.file, self.text, place.clone(), message);
-            self.found.push((place, fault));
-        }
+        let fault = SourceError::at(self.file, self.text, place.clone(), message);
+        self.keep(place, fault);
     }
 
     pub(crate) fn add_with(
@@ -61,8 +59,13 @@ impl<'a> Faults<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        if !self.is_full() {
-            let fault = SourceError::at(self.file, self.text, place.clone(), message).help(help);
+        let fault = SourceError::at(self.file, self.text, place.clone(), message).help(help);
+        self.keep(place, fault);
+    }
+
+    /// Once: a key can be read from more than one side.
+    fn keep(&mut self, place: Place, fault: SourceError) {
+        if !self.is_full() && self.found.iter().all(|(_, found)| *found != fault) {
             self.found.push((place, fault));
         }
     }
@@ -142,7 +145,9 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn entry(&mut self, key: &'static str) -> Option<(Place, &'a Spanned<DeValue<'a>>)> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.entries
             .get_key_value(key)
             .map(|(key, value)| (key.span(), value))

@@ -127,6 +127,15 @@ fn every_fault_is_reported_with_its_place_and_the_nearest_key() {
 }
 
 #[test]
+fn a_fault_that_is_found_twice_is_told_once() {
+    let told = refused("[args.x]\ntype = [\"path\"]\n[command]\nexec = [\"echo\"]");
+    let fault = "`args.x.type` must be a string, not an array";
+    assert_eq!(told.matches(fault).count(), 1, "{told}");
+    let scope = toolclad::Scope::parse("scope.toml", "x = 1").unwrap_err();
+    assert!(!scope.to_string().contains("`scope`, `scope`"), "{scope}");
+}
+
+#[test]
 fn a_syntax_fault_has_its_place() {
     let errors = Contract::parse("t.clad.toml", "[tool]\nname = \n").unwrap_err();
     let fault = errors.iter().next().unwrap();

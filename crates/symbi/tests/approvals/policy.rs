@@ -115,14 +115,18 @@ fn a_table_of_expected_verdicts_passes_or_names_its_failing_rows() {
         .expect(1)
         .says("case 2: copy_csv by mcp: expected permit, got deny")
         .says("2 passed, 1 failed");
-    for bad in [
-        "",
-        "[[case]]\ntool = \"a\"\n",
-        "[[cases]]\n",
-        "[[case]]\ntool = 1\nexpect = \"no\"\n",
+    for (bad, place) in [
+        ("", "`table.toml`"),
+        ("[[case]]\ntool = \"a\"\n", "table.toml:1:1: missing field"),
+        ("\n[[cases]]\n", "table.toml:2:3: unknown field"),
+        (
+            "[[case]]\ntool = 1\nexpect = \"no\"\n",
+            "table.toml:3:10: unknown variant",
+        ),
+        ("[[case]]\ntool\n", "table.toml:2:5: "),
     ] {
         fs::write(desk.path("table.toml"), bad).unwrap();
-        desk.symbi(&test).expect(2).says("table.toml");
+        desk.symbi(&test).expect(2).says(place).says("help: ");
     }
     assert!(desk.journals().is_empty());
 }

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use model::Untrusted;
+use model::{SourceError, Untrusted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -126,8 +126,11 @@ fn read(path: &Path) -> Result<Table, Failure> {
         return Err(Failure::new(Exit::Usage, message));
     }
     let table: Table = toml::from_str(&text).map_err(|error| {
-        let reason = Untrusted::new(error.to_string()).escaped_lines();
-        Failure::new(Exit::Usage, format!("{shown}: {}", reason.trim_end()))
+        let span = error.span().unwrap_or(0..0);
+        let message = Untrusted::new(error.message()).escaped();
+        let fault = SourceError::at(&shown, &text, span, message);
+        Failure::new(Exit::Usage, fault.to_string())
+            .help("what a case may say: [[case]] with tool, as, arguments, expect and by")
     })?;
     if table.case.is_empty() || table.case.len() > CASES_MAX {
         let count = table.case.len();
