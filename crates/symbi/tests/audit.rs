@@ -588,6 +588,22 @@ fn show_tells_a_run_or_one_call_of_it() {
 }
 
 #[test]
+fn an_id_that_no_witness_knows_is_a_wrong_id_and_a_run_that_is_gone_is_none() {
+    let auditor = Auditor::new();
+    let run = auditor.whole_run();
+    let unknown = RunId::new().to_string();
+    for word in ["show", "verify"] {
+        auditor
+            .audit(&[word, &unknown])
+            .expect(2)
+            .says(&format!("the project has no run {unknown}"))
+            .says("symbi audit list");
+    }
+    fs::remove_file(journal_path(auditor.state().path(), run)).unwrap();
+    auditor.audit(&["verify", &run.to_string()]).expect(6);
+}
+
+#[test]
 fn the_key_is_shown_as_text_and_hex_and_changed_between_runs() {
     let auditor = Auditor::new();
     let old = auditor.whole_run();

@@ -144,8 +144,27 @@ impl Subject {
                     None => Ok(Report::absent(known, self.key.as_ref())),
                 }
             }
+            (Err(error), None)
+                if error.kind() == std::io::ErrorKind::NotFound && self.nobody_knows_it() =>
+            {
+                let run = self.run.map_or_else(String::new, |run| run.to_string());
+                Err(
+                    Failure::new(Exit::Usage, format!("the project has no run {run}"))
+                        .help("its runs are in: symbi audit list"),
+                )
+            }
             (Err(error), _) => Err(unreadable(&self.path, &error)),
         }
+    }
+
+    /// One of this project's, of which no witness has heard: a wrong id, and nothing that is gone.
+    fn nobody_knows_it(&self) -> bool {
+        let LedgerState { fault, tail } = &self.ledger_state;
+        self.evidence_folder().is_some()
+            && self.ledger.is_none()
+            && self.anchors.is_empty()
+            && fault.is_none()
+            && tail.is_none()
     }
 }
 
