@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A container engine of the tests' own: private folders and socket, with gVisor, without a network.
+# A container engine of the tests' own: private folders and socket, with gVisor, and with a bridge
+# that leads nowhere.
 #
 #   scripts/test-engine.sh start DIR    says the socket's path once it answers
 #   scripts/test-engine.sh left DIR     says each container that is there; fails if one is
@@ -22,15 +23,22 @@ ask() {
     curl --silent --fail --max-time 10 --unix-socket "$socket" "http://engine$1"
 }
 
+# Its name has at most 15 bytes, and is the same for the same DIR.
+bridge=symbi-$(printf '%s' "$dir" | cksum | cut -d ' ' -f 1 | tail -c 9)
+
 start() {
     mkdir -p -m 0700 "$dir"
+    # TEST-NET-2 of RFC 5737: nobody's addresses.
+    [[ -e /sys/class/net/$bridge ]] || ip link add name "$bridge" type bridge
+    ip address replace 198.51.100.1/24 dev "$bridge"
+    ip link set dev "$bridge" up
     cat > "$dir/daemon.json" << 'END'
 {"runtimes": {"runsc": {"path": "/usr/bin/runsc",
   "runtimeArgs": ["--platform=ptrace", "--network=none", "--fsgofer-host-uds"]}}}
 END
     setsid dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" \
         --exec-root "$dir/exec" --host "unix://$socket" --pidfile "$dir/pid" \
-        --iptables=false --ip-masq=false --ip-forward=false --bridge=none \
+        --iptables=false --ip-masq=false --ip-forward=false --bridge="$bridge" \
         > "$dir/log" 2>&1 < /dev/null &
     local tries
     for tries in {1..300}; do
@@ -82,6 +90,7 @@ stop() {
     for id in $(processes); do
         kill -KILL "$id" 2> /dev/null || true
     done
+    [[ ! -e /sys/class/net/$bridge ]] || ip link delete dev "$bridge"
     while read -r place; do
         umount --lazy "$place" || true
     done < <(awk -v dir="$dir/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | sort -r)

@@ -236,6 +236,29 @@ fn doctor_tries_a_real_container(tier: &str) {
 
 #[test]
 #[ignore = "needs docker: run ./test"]
+fn with_the_engines_network_a_worker_has_it_and_policies_and_journal_say_so() {
+    let desk = on("docker", &told("SYMBI_TEST_IMAGE"), "");
+    let config = desk.project().join("symbiont.toml");
+    let text = fs::read_to_string(&config).unwrap() + "network = \"bridge\"\n";
+    fs::write(&config, &text).unwrap();
+    let refused = desk.symbi(&["--project", "project", "trust", "--yes"]);
+    refused.expect(2).says("lets workers out");
+    fs::write(&config, format!("[project]\nproduction = false\n{text}")).unwrap();
+    add_tool(&desk, "devices", 30, &["cat", "/proc/net/dev"], "");
+    desk.trust();
+    call(&desk, &["devices"]).expect(0).says("eth0:");
+    let journal = desk.verified_journal();
+    assert!(journal.contains("\"network\":\"bridge\""), "{journal}");
+    let policy = "permit(principal, action == Action::\"tool_call::devices\", resource)\n\
+                  when { context.invocation.resolved.command_boundary.network == \"none\" };";
+    fs::write(desk.project().join("policies/call/devices.cedar"), policy).unwrap();
+    desk.trust();
+    call(&desk, &["devices"]).expect(3);
+    nothing_is_left(&desk);
+}
+
+#[test]
+#[ignore = "needs docker: run ./test"]
 fn an_agent_whose_program_is_not_in_the_image_is_exit_7_and_names_it() {
     let agent = "[agents.absent]\nexecutor = \"command\"\ncommand = [\"{program}\"]\n\
                  program = \"/opt/none/agent\"\nallowed_tools = [\"word_count\"]\n";
