@@ -26,26 +26,33 @@ pub enum PathError {
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("the path is empty"),
+            Self::Empty => f.write_str("the path is empty; name a file"),
             Self::TooLong { bytes, max } => {
-                write!(f, "the path has {bytes} bytes, more than the {max} allowed")
+                write!(
+                    f,
+                    "the path has {bytes} bytes, more than the {max} allowed; use a shorter one"
+                )
             }
             Self::Rooted => f.write_str(
                 "the path starts with `/`; paths are relative to the worker's working directory",
             ),
-            Self::EmptyComponent => {
-                f.write_str("the path has an empty component (`//` or a final `/`)")
-            }
-            Self::DotComponent => f.write_str("the path has a `.` or `..` component"),
+            Self::EmptyComponent => f.write_str(
+                "the path has an empty component (`//` or a final `/`); name a file, with single `/`",
+            ),
+            Self::DotComponent => f.write_str(
+                "the path has a `.` or `..` component; write it downwards from the worker's \
+                 working directory, like `data/a.csv`",
+            ),
             Self::ComponentTooLong { bytes, max } => {
                 write!(
                     f,
-                    "a path component has {bytes} bytes, more than the {max} allowed"
+                    "a path component has {bytes} bytes, more than the {max} allowed; use a \
+                     shorter name"
                 )
             }
             Self::Character { character, at } => write!(
                 f,
-                "the path has `{}` (U+{:04X}) at byte {at}, which no path may have",
+                "the path has `{}` (U+{:04X}) at byte {at}, which no path may have; rename the file",
                 character.escape_default(),
                 u32::from(*character)
             ),
@@ -205,6 +212,16 @@ mod tests {
             "a\u{85}b",
         ] {
             assert!(RelativePath::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_of_a_path_says_what_to_do() {
+        let long = "a/".repeat(PATH_BYTES_MAX);
+        let component = "a".repeat(PATH_COMPONENT_BYTES_MAX + 1);
+        for bad in ["", "/a", "..", "a//b", "a:b", &long, &component] {
+            let said = RelativePath::new(bad).unwrap_err().to_string();
+            assert!(said.contains("; "), "{said}");
         }
     }
 
