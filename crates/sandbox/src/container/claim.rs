@@ -190,6 +190,10 @@ impl Drop for Claim {
             // What stays is the keeper's to find.
             let _removed = self.remove();
         }
+        // A folder that is gone would say that nothing can come any more.
+        if let Some(staged) = self.staged.take() {
+            staged.leave();
+        }
     }
 }
 

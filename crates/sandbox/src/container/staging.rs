@@ -75,6 +75,11 @@ impl Staged {
         self.delete()
     }
 
+    /// Leaves the folder to its lease's keeper: its container may be there, or still come.
+    pub(super) fn leave(mut self) {
+        self.is_there = false;
+    }
+
     fn delete(&mut self) -> io::Result<()> {
         if !self.is_there {
             return Ok(());

@@ -1,6 +1,7 @@
 //! An engine that answers late, wrongly, in part or not at all.
 
 use sandbox::ContainerKind;
+use sandbox::lease::MADE_MARK;
 use tempfile::TempDir;
 use testkit::engine_proxy::{EngineProxy, Fault};
 use worker::{Ending, StartError, confirm_removal};
@@ -90,8 +91,15 @@ pub(crate) fn a_creation_that_may_still_come_keeps_its_lease(kind: ContainerKind
             matches!(refused, StartError::Failed { .. }),
             "{fault:?}: {refused}"
         );
-        assert_eq!(faulty.bench.keeper.held().len(), 1, "{fault:?}");
+        let held = faulty.bench.keeper.held();
+        assert_eq!(held.len(), 1, "{fault:?}");
         assert_eq!(faulty.bench.containers(), 0);
+        // Without its folder the keeper would take the container for one that cannot come.
+        let folder = faulty.bench.staging.path().join(held[0].to_string());
+        assert!(
+            folder.is_dir() && !folder.join(MADE_MARK).exists(),
+            "{fault:?}"
+        );
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn told(name: &str) -> String {
 }
 
 /// A project on the tier `tier` with the image `image`.
-fn on(tier: &str, image: &str, more: &str) -> Desk {
+pub(crate) fn on(tier: &str, image: &str, more: &str) -> Desk {
     on_engine(tier, image, &told("SYMBI_TEST_ENGINE"), more)
 }
 
@@ -39,7 +39,7 @@ fn call(desk: &Desk, words: &[&str]) -> crate::desk::Ended {
 }
 
 /// No copy of a file is left, and no lease is charged.
-fn nothing_is_left(desk: &Desk) {
+pub(crate) fn nothing_is_left(desk: &Desk) {
     let workers = desk.path("state/symbi/workers");
     let left = fs::read_dir(workers).map_or(0, Iterator::count);
     assert_eq!(left, 0);

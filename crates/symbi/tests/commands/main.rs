@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod anchors;
 #[cfg(test)]
+mod container_calls;
+#[cfg(test)]
 mod container_kills;
 #[cfg(test)]
 mod containers;
