@@ -103,7 +103,7 @@ fn a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it(t
     nothing_is_left(&desk);
 }
 
-/// The call's own files are named by a random lease: an engine that does not find them is elsewhere.
+/// The call's files are named by a random lease: an engine that does not find them is elsewhere.
 fn an_engine_that_does_not_see_our_files_is_exit_7_at_the_first_call(tier: &str) {
     // Whoever is no root cannot have files that the engine does not see.
     if !rustix::process::geteuid().is_root() {
