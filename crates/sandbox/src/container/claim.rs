@@ -7,6 +7,7 @@ use worker::StartError;
 
 use super::compare::compare;
 use super::leftovers;
+use super::sight::{self, Witness};
 use super::staging::{HeldOutput, Staged};
 use super::{ContainerKind, failed, unavailable};
 use crate::engine::{
@@ -116,6 +117,23 @@ impl Claim {
         })
     }
 
+    /// Has the engine find, in the stopped container, a file that was just made for it. False where
+    /// the container is shown none.
+    pub(super) fn prove_sight(&self) -> Result<bool, StartError> {
+        let step = "look for a file of the worker's";
+        let binds = self.staged.as_ref().map(Staged::binds).unwrap_or_default();
+        let witness = Witness::among(&binds).map_err(|error| failed(step, error))?;
+        let Some(witness) = witness else {
+            return Ok(false);
+        };
+        let found = self.with_id(|engine, id| engine.look_at(id, witness.place()));
+        let found = found.map_err(|error| failed(step, error))?;
+        match witness.difference(found.as_ref()) {
+            None => Ok(true),
+            Some(difference) => Err(unavailable(sight::elsewhere(&difference))),
+        }
+    }
+
     pub(super) fn inspect(&self) -> Result<Option<ContainerInspect>, EngineError> {
         match &self.made {
             Made::Yes(id) => self.engine.inspect(id.as_str()),
@@ -212,10 +230,7 @@ fn explain_creation(error: &EngineError) -> StartError {
     // The source's name holds the lease's random id: an engine that does not find it looks at
     // another file system than ours.
     if message.contains("bind source path does not exist") {
-        return unavailable(format!(
-            "the container engine does not see this machine's files: {message}; it must run on \
-             this machine, in the same mount namespace"
-        ));
+        return unavailable(sight::elsewhere(message));
     }
     match error.status() {
         Some(404) => unavailable(message.to_owned()),

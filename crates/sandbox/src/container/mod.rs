@@ -11,6 +11,7 @@ mod leftovers;
 mod probe;
 mod request;
 mod running;
+mod sight;
 mod staging;
 mod watch;
 
@@ -77,6 +78,8 @@ pub struct ContainerTier {
     user: (u32, u32),
     staging: PathBuf,
     keeper: SharedKeeper,
+    /// The engine has found a file of ours where it was told to show it.
+    sees_files: bool,
 }
 
 impl std::fmt::Debug for ContainerTier {
@@ -123,6 +126,7 @@ impl ContainerTier {
             user: spec.user,
             staging: spec.staging,
             keeper: Arc::new(Mutex::new(keeper)),
+            sees_files: false,
         })
     }
 
@@ -241,6 +245,7 @@ impl Tier for ContainerTier {
         let wanted = self.wish(&spec, &mut claim)?;
         claim.create(&wanted)?;
         claim.check(&wanted, &self.image.id)?;
+        self.sees_files = self.sees_files || claim.prove_sight()?;
         let worker = ContainerWorker::start(claim, &spec)?;
         Ok(Box::new(worker))
     }

@@ -7,14 +7,20 @@ use crate::limits::{ENGINE_ANSWER_BYTES_MAX, ENGINE_HEAD_BYTES_MAX, ENGINE_HEADE
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
+    /// What the engine says of one path of a container, as it came.
+    pub(super) path_stat: Option<String>,
 }
 
+/// The header that describes a path of a container.
+const PATH_STAT: &str = "x-docker-container-path-stat";
+
 /// The first lines of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Head {
     status: u16,
     framing: Framing,
     bytes: usize,
+    path_stat: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,8 @@ enum Framing {
 #[derive(Debug, Default)]
 pub(super) struct AnswerReader {
     received: Vec<u8>,
+    /// The answer ends with its head, whatever that says.
+    is_head_only: bool,
 }
 
 /// What a reader has so far.
@@ -39,6 +47,14 @@ pub(super) enum Progress {
 }
 
 impl AnswerReader {
+    /// For an answer to `HEAD`.
+    pub(super) const fn of_head() -> Self {
+        Self {
+            received: Vec::new(),
+            is_head_only: true,
+        }
+    }
+
     /// Takes the next bytes of the connection.
     ///
     /// # Errors
@@ -87,6 +103,7 @@ impl AnswerReader {
             ));
         }
         let body = match head.framing {
+            _ if self.is_head_only => Some(Vec::new()),
             Framing::Empty => Some(Vec::new()),
             Framing::Length(bytes) => rest.get(..bytes).map(<[u8]>::to_vec),
             Framing::Chunked => dechunked(rest)?,
@@ -96,6 +113,7 @@ impl AnswerReader {
             Some(body) => Progress::Whole(Answer {
                 status: head.status,
                 body,
+                path_stat: head.path_stat,
             }),
             None => Progress::More,
         })
@@ -121,6 +139,7 @@ fn parse_head(received: &[u8]) -> Result<Option<Head>, String> {
         status,
         framing,
         bytes,
+        path_stat: value_of(response.headers, PATH_STAT),
     }))
 }
 
@@ -128,11 +147,7 @@ fn framing_of(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, 
     if matches!(status, 100..=199 | 204 | 304) {
         return Ok(Framing::Empty);
     }
-    let value = |name: &str| {
-        let header = headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
-        header.map(|it| String::from_utf8_lossy(it.value).trim().to_owned())
-    };
-    if let Some(coding) = value("transfer-encoding") {
+    if let Some(coding) = value_of(headers, "transfer-encoding") {
         return match coding.eq_ignore_ascii_case("chunked") {
             true => Ok(Framing::Chunked),
             false => Err(format!(
@@ -141,12 +156,17 @@ fn framing_of(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, 
             )),
         };
     }
-    match value("content-length").map(|text| text.parse()) {
+    match value_of(headers, "content-length").map(|text| text.parse()) {
         Some(Ok(bytes)) if bytes <= ENGINE_ANSWER_BYTES_MAX => Ok(Framing::Length(bytes)),
         Some(Ok(bytes)) => Err(format!("its answer has {bytes} bytes")),
         Some(Err(_)) => Err("its answer's length is no number".to_owned()),
         None => Ok(Framing::UntilEnd),
     }
+}
+
+fn value_of(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
+    let header = headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
+    header.map(|it| String::from_utf8_lossy(it.value).trim().to_owned())
 }
 
 /// The body of a chunked answer, once its last chunk is there.
@@ -191,6 +211,7 @@ mod tests {
         Progress::Whole(Answer {
             status,
             body: body.as_bytes().to_vec(),
+            path_stat: None,
         })
     }
 
@@ -205,6 +226,19 @@ mod tests {
             whole("HTTP/1.1 204 No Content\r\n\r\n").unwrap(),
             answer(204, "")
         );
+    }
+
+    #[test]
+    fn an_answer_to_a_head_ends_with_it_and_says_what_a_path_is() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\
+                    X-Docker-Container-Path-Stat: e30=\r\n\r\n";
+        let mut reader = AnswerReader::of_head();
+        let Progress::Whole(answer) = reader.feed(text.as_bytes()).unwrap() else {
+            panic!("it has no body");
+        };
+        assert_eq!(answer.path_stat.as_deref(), Some("e30="));
+        assert_eq!(answer.body, b"");
+        assert_eq!(whole(text).unwrap(), Progress::More);
     }
 
     #[test]

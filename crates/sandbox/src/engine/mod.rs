@@ -27,8 +27,8 @@ pub use list::ContainerFilter;
 pub use types::{
     BindOptions, ContainerConfig, ContainerCreate, ContainerInspect, ContainerState,
     ContainerSummary, EngineInfo, EngineVersion, Healthcheck, HostConfig, ImageConfig,
-    ImageInspect, LogConfig, MountPoint, MountRequest, NetworkSettings, RestartPolicy, Runtime,
-    Ulimit, WaitEnd,
+    ImageInspect, LogConfig, MountPoint, MountRequest, NetworkSettings, PathStat, RestartPolicy,
+    Runtime, Ulimit, WaitEnd,
 };
 
 use crate::limits::{
@@ -184,6 +184,21 @@ impl Engine {
     pub fn inspect(&self, container: &str) -> Result<Option<ContainerInspect>, EngineError> {
         let path = format!("/containers/{}/json", escaped(container));
         absent_is_none(self.fetch("inspect the container", &path, ENGINE_ASK_MAX))
+    }
+
+    /// What stands at `path` in a container, with what is bound there; `None` where nothing does.
+    ///
+    /// # Errors
+    /// [`EngineError`]
+    pub fn look_at(&self, id: &ContainerId, path: &str) -> Result<Option<PathStat>, EngineError> {
+        const WHAT: &str = "look at a file of the container";
+        let path = format!("/containers/{id}/archive?path={}", escaped(path));
+        let answer = self.send(WHAT, "HEAD", &path, None::<&()>, ENGINE_ASK_MAX)?;
+        let found = checked(WHAT, answer).and_then(|answer| {
+            let text = answer.path_stat.unwrap_or_default();
+            PathStat::read(&text).map_err(|why| unreadable(WHAT, &why))
+        });
+        absent_is_none(found)
     }
 
     /// Connects to the standard streams of a container, before it starts.

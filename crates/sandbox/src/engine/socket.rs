@@ -54,6 +54,9 @@ impl Connection {
         path: &str,
         body: Option<&[u8]>,
     ) -> Result<(), EngineError> {
+        if method == "HEAD" {
+            self.reader = AnswerReader::of_head();
+        }
         let mut head = head(method, path, "Connection: close\r\n");
         if let Some(body) = body {
             // Writing to a text cannot fail.

@@ -274,6 +274,24 @@ pub struct ContainerState {
     pub finished_at: String,
 }
 
+/// What stands at a path of a container, and is bound there.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct PathStat {
+    pub size: u64,
+    /// Permissions, and bits above them for what is no regular file.
+    pub mode: u32,
+}
+
+impl PathStat {
+    /// Reads the base64 of its JSON.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        use base64::Engine as _;
+        let json = base64::engine::general_purpose::STANDARD.decode(text);
+        let json = json.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&json).map_err(|error| error.to_string())
+    }
+}
+
 /// A mount as it is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]

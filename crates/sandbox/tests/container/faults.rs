@@ -56,6 +56,32 @@ pub(crate) fn a_container_that_is_not_as_it_was_asked_for_never_starts(kind: Con
     assert_eq!(faulty.bench.run(&Job::new(&["true"])).code(), 0);
 }
 
+pub(crate) fn an_engine_that_does_not_find_the_workers_files_starts_nothing(kind: ContainerKind) {
+    let mut faulty = Faulty::new(kind);
+    // Without what it found, and without a file at all: as an engine of another machine.
+    for (fault, why) in [
+        (Fault::Status(404), "does not see this machine's files"),
+        (Fault::Status(200), "its answer cannot be read"),
+        (Fault::Status(500), "look for a file of the worker's"),
+    ] {
+        faulty.proxy.on("HEAD", "/archive?path=", fault, 1);
+        let said = faulty.refusal().to_string();
+        assert!(said.contains(why), "{said}");
+        assert!(!faulty.was_started());
+        faulty.bench.assert_nothing_is_left();
+    }
+    for _ in 0..2 {
+        assert_eq!(faulty.bench.run(&Job::new(&["true"])).code(), 0);
+    }
+    let looks = faulty.proxy.seen();
+    let looks = looks.iter().filter(|it| it.starts_with("HEAD"));
+    assert_eq!(
+        looks.count(),
+        4,
+        "the first worker that can be looked at is enough"
+    );
+}
+
 pub(crate) fn a_creation_that_was_refused_or_is_seen_removed_frees_its_lease(kind: ContainerKind) {
     let mut faulty = Faulty::new(kind);
     // Clearly refused; or done, with an answer that is a failure, half or lost.

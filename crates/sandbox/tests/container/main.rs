@@ -72,6 +72,7 @@ on_both!(
     network::two_workers_at_once_share_no_loopback,
     network::its_names_are_its_own_and_it_is_told_no_name_server,
     faults::a_container_that_is_not_as_it_was_asked_for_never_starts,
+    faults::an_engine_that_does_not_find_the_workers_files_starts_nothing,
     faults::a_creation_that_was_refused_or_is_seen_removed_frees_its_lease,
     faults::a_creation_that_may_still_come_keeps_its_lease,
     faults::a_start_whose_answer_is_lost_is_a_worker_that_was_stopped,
