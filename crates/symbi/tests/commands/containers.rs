@@ -270,6 +270,33 @@ fn an_agent_whose_program_is_not_in_the_image_is_exit_7_and_names_it() {
     nothing_is_left(&desk);
 }
 
+/// Runs `symbi` where another file system is in the place of its workers' files.
+const ELSEWHERE: &str = r#"
+workers=$XDG_STATE_HOME/symbi/workers
+mkdir -p -m 0700 "$XDG_STATE_HOME/symbi" "$workers"
+mapfile -t kept < <(env)
+sudo=()
+[[ $(id -u) == 0 ]] || sudo=(sudo -n)
+exec "${sudo[@]}" unshare --mount \
+    bash -ec 'mount -t tmpfs -o mode=0700,uid="$1" none "$2"; shift 2; exec "$@"' bash \
+    "$(id -u)" "$workers" setpriv --reuid="$(id -u)" --regid="$(id -g)" --clear-groups \
+    env -i "${kept[@]}" "$0" "$@"
+"#;
+
+fn an_engine_that_sees_other_files_than_we_is_exit_7_and_runs_nothing(tier: &str) {
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
+    let words = ["--project", "project", "call", "word_count", "--arg"];
+    let words = [&words[..], &["input=data/example.csv"]].concat();
+    desk.shell(ELSEWHERE, &words)
+        .expect(7)
+        .says("does not see this machine's files")
+        .says("in the same mount namespace");
+    let journal = desk.verified_journal();
+    assert!(journal.contains("\"status\":\"not_started\""), "{journal}");
+    desk.symbi(&words).expect(0);
+    nothing_is_left(&desk);
+}
+
 #[test]
 fn a_docker_host_that_is_no_unix_socket_is_exit_7() {
     let desk = Desk::empty();
@@ -310,5 +337,6 @@ on_both!(
     an_agents_effect_in_a_container_waits_for_a_person_and_happens_once,
     a_parser_of_ones_own_runs_in_a_container_of_its_own,
     a_call_past_its_time_or_its_memory_ends_and_says_so,
+    an_engine_that_sees_other_files_than_we_is_exit_7_and_runs_nothing,
     doctor_tries_a_real_container,
 );
