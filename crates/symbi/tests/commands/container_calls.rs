@@ -103,30 +103,6 @@ fn a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it(t
     nothing_is_left(&desk);
 }
 
-/// The call's files are named by a random lease: an engine that does not find them is elsewhere.
-fn an_engine_that_does_not_see_our_files_is_exit_7_at_the_first_call(tier: &str) {
-    // Whoever is no root cannot have files that the engine does not see.
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
-    let script = "mkdir -p -m 0700 \"$XDG_STATE_HOME/symbi/workers\" && exec unshare --mount \
-                  bash -c 'mount -t tmpfs -o mode=0700 none \"$XDG_STATE_HOME/symbi/workers\" && \
-                  exec \"$0\" \"$@\"' \"$0\" \"$@\"";
-    let words = [
-        "--project",
-        "project",
-        "call",
-        "word_count",
-        "--arg",
-        "input=data/example.csv",
-    ];
-    desk.shell(script, &words)
-        .expect(7)
-        .says("the container engine does not see this machine's files");
-    nothing_is_left(&desk);
-}
-
 /// Calls one after the other until each was let in and has ended well.
 fn let_in(desk: &Desk, mut waiting: Vec<usize>) {
     while !waiting.is_empty() {
@@ -211,7 +187,6 @@ on_both!(
     a_call_past_its_time_is_recorded_as_that_and_its_container_is_gone,
     a_worker_that_takes_more_memory_than_it_has_is_told_so,
     a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it,
-    an_engine_that_does_not_see_our_files_is_exit_7_at_the_first_call,
 );
 
 #[test]
