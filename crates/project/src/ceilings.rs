@@ -5,10 +5,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{SandboxSettings, VolumeAccess};
+use model::SourceError;
+
+use crate::config::{SandboxSettings, Volume, VolumeAccess};
 use crate::dirs::UserDirs;
 use crate::place::shown;
-use crate::project::{CONTROL_NAMES, Project};
+use crate::project::{CONFIG_FILE, CONTROL_NAMES, Project};
 
 /// Places of the host from which no file is ever granted, nor from a folder above them.
 const PROTECTED: [&str; 6] = [
@@ -29,24 +31,35 @@ pub struct CeilingError {
     pub place: PathBuf,
     /// Whether reading there is refused too.
     pub is_private: bool,
+    /// The volume in the configuration, and what to do.
+    pub fault: Box<SourceError>,
 }
 
 impl fmt::Display for CeilingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ceiling, place) = (shown(&self.ceiling), shown(&self.place));
-        match self.is_private {
-            true => write!(
-                f,
-                "the volume `{ceiling}` would let tools reach `{place}`, which no tool may\n  \
-                 help: name a folder of data, like \"./data:/workspace/data:ro\""
-            ),
-            false => write!(
-                f,
-                "the writable volume `{ceiling}` would let tools write in `{place}`\n  \
-                 help: name a folder without control files, like \"./out:/workspace/out:rw\""
-            ),
-        }
+        self.fault.fmt(f)
     }
+}
+
+fn fault(
+    config: &str,
+    volume: &Volume,
+    ceiling: &Path,
+    place: &Path,
+    private: bool,
+) -> SourceError {
+    let (ceiling, place) = (shown(ceiling), shown(place));
+    let (message, help) = match private {
+        true => (
+            format!("the volume `{ceiling}` would let tools reach `{place}`, which no tool may"),
+            "name a folder of data, like \"./data:/workspace/data:ro\"",
+        ),
+        false => (
+            format!("the writable volume `{ceiling}` would let tools write in `{place}`"),
+            "name a folder without control files, like \"./out:/workspace/out:rw\"",
+        ),
+    };
+    SourceError::at(CONFIG_FILE, config, volume.span.clone(), message).help(help)
 }
 
 impl std::error::Error for CeilingError {}
@@ -77,7 +90,9 @@ impl Project {
                 let reached =
                     |place: &&PathBuf| place.starts_with(&ceiling) || ceiling.starts_with(place);
                 if let Some(place) = places.iter().find(reached) {
+                    let text = self.config_text();
                     return Err(CeilingError {
+                        fault: Box::new(fault(text, volume, &ceiling, place, is_private)),
                         place: place.clone(),
                         ceiling,
                         is_private,

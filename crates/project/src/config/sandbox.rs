@@ -1,5 +1,7 @@
 //! `[sandbox]`: the isolation, its ceilings and its limits.
 
+use std::ops::Range;
+
 use model::RelativePath;
 use worker::TierKind;
 use worker::limits::{
@@ -192,6 +194,8 @@ pub struct Volume {
     /// The target as a grant names it; `None` is the working directory itself.
     pub below: Option<RelativePath>,
     pub access: VolumeAccess,
+    /// Where it stands in the configuration's text, in bytes.
+    pub(crate) span: Range<usize>,
 }
 
 /// What may be granted below a ceiling.
@@ -599,6 +603,7 @@ fn read_volume(entry: &Entry<'_>, working_dir: &str) -> Option<Volume> {
         target: (*target).to_owned(),
         below,
         access,
+        span: entry.place(),
     })
 }
 

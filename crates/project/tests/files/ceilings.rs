@@ -69,6 +69,25 @@ fn no_ceiling_reaches_the_hosts_own_places_the_users_folders_or_what_is_above_th
 }
 
 #[test]
+fn a_ceiling_that_reaches_too_far_is_named_with_its_place() {
+    let home = Home::with_project();
+    let config = home.project().join("symbiont.toml");
+    let text = "[sandbox.namespace]\nvolumes = [\"/proc:/workspace/x:ro\"]\n";
+    fs::write(&config, text).unwrap();
+    let parsed = Config::parse("symbiont.toml", text).unwrap();
+    let project = Project::open(&home.project()).unwrap();
+    let error = project.check_ceilings(&parsed.sandbox, &home.dirs());
+    let said = error.unwrap_err().to_string();
+    for part in [
+        "symbiont.toml:2:12",
+        "`/proc`",
+        "help: name a folder of data",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn no_ceiling_reaches_a_configured_engines_socket() {
     let home = Home::with_project();
     let socket = home.root.join("engine/docker.sock");

@@ -108,7 +108,7 @@ impl fmt::Display for EngineError {
             ),
             Trouble::Unknown { why } => write!(
                 f,
-                "whether the container engine did {operation} is not known: {why}"
+                "the container engine was asked to {operation}, and gave no clear answer: {why}"
             ),
         }
     }

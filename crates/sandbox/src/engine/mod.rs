@@ -93,7 +93,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]
     pub fn version(&self) -> Result<EngineVersion, EngineError> {
-        self.fetch("ask for the version", "/version", ENGINE_ASK_MAX)
+        self.fetch("tell its version", "/version", ENGINE_ASK_MAX)
     }
 
     /// What the engine is and which runtimes it knows.
@@ -101,7 +101,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]
     pub fn info(&self) -> Result<EngineInfo, EngineError> {
-        self.fetch("ask what it is", "/info", ENGINE_ASK_MAX)
+        self.fetch("tell what it is", "/info", ENGINE_ASK_MAX)
     }
 
     /// An image that is already there; `None` where it is not.
