@@ -138,6 +138,10 @@ mod tests {
             .args(["-c", "while :; do sleep 0.1; done", CONTAINER])
             .spawn()
             .unwrap();
+        // A new program's command line is there a moment after its start.
+        while of(CONTAINER).is_empty() {
+            std::thread::yield_now();
+        }
         let waiter = std::thread::spawn(move || left.wait().unwrap());
         end_all_of(CONTAINER).unwrap();
         assert!(!waiter.join().unwrap().success());

@@ -107,11 +107,16 @@ mod tests {
     use std::process::Command;
 
     fn named(id: &ContainerId) -> std::process::Child {
-        Command::new("sh")
+        let child = Command::new("sh")
             .args(["-c", "read x", id.as_str()])
             .stdin(std::process::Stdio::piped())
             .spawn()
-            .unwrap()
+            .unwrap();
+        // A new program's command line is there a moment after its start.
+        while processes_of(id).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        child
     }
 
     #[test]

@@ -124,38 +124,6 @@ fn add_tool(desk: &Desk, name: &str, seconds: u32, exec: &[&str], more: &str) {
     fs::write(place, policy).unwrap();
 }
 
-fn a_parser_of_ones_own_runs_in_a_container_of_its_own(tier: &str) {
-    let allow = "[sandbox.parsers]\nallow = [\"/bin/cat\", \"/bin/false\", \
-                 \"/bin/absent\"]\n";
-    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), allow);
-    let print = ["echo", "{{\"rows\": 3}}"];
-    for (name, program) in [("good", "cat"), ("bad", "false"), ("gone", "absent")] {
-        let output = format!("[output]\nformat = \"json\"\nparser = \"custom:/bin/{program}\"\n");
-        add_tool(&desk, name, 30, &print, &output);
-    }
-    desk.trust();
-    let ended = call(&desk, &["--json", "good"]).expect(0);
-    assert!(ended.stdout.contains("{\"rows\":3}"), "{}", ended.stdout);
-    assert!(desk.verified_journal().contains("\"/bin/cat\""));
-    call(&desk, &["bad"]).expect(1).says("parser");
-    call(&desk, &["gone"]).expect(1).says("not in the image");
-    nothing_is_left(&desk);
-}
-
-fn a_call_past_its_time_or_its_memory_ends_and_says_so(tier: &str) {
-    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
-    add_tool(&desk, "sleeps", 2, &["sleep", "60"], "");
-    let eat = "b = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): b[i] = 1";
-    add_tool(&desk, "eats", 30, &["python3", "-c", eat], "");
-    desk.trust();
-    let began = Instant::now();
-    let slept = call(&desk, &["sleeps"]).expect(1);
-    slept.says("stopped at its time limit of 2 s");
-    assert!(began.elapsed() < Duration::from_secs(30));
-    call(&desk, &["eats"]).expect(1).says("ran out of memory");
-    nothing_is_left(&desk);
-}
-
 fn with_asker(tier: &str, canary: &Path, tool: &str, arguments: &serde_json::Value) -> Desk {
     let canary = canary.to_str().unwrap();
     let words = serde_json::json!(["python3", "-c", AGENT, canary, tool, arguments.to_string()]);
@@ -335,8 +303,6 @@ on_both!(
     wrong_images_are_exit_7_and_charge_nothing,
     an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own,
     an_agents_effect_in_a_container_waits_for_a_person_and_happens_once,
-    a_parser_of_ones_own_runs_in_a_container_of_its_own,
-    a_call_past_its_time_or_its_memory_ends_and_says_so,
     an_engine_that_sees_other_files_than_we_is_exit_7_and_runs_nothing,
     doctor_tries_a_real_container,
 );
