@@ -18,6 +18,8 @@ pub const TOOLS_MAX: usize = 256;
 pub const TOOL_SET_BYTES_MAX: usize = 1 << 20;
 /// Longest reason that is recorded, in bytes; a longer one is cut with a mark.
 pub const REASON_BYTES_MAX: usize = 4096;
+/// Shortest beginning of a sensitive value that is masked where an output was cut within it.
+pub const CUT_SECRET_BYTES_MIN: usize = 4;
 /// Longest time that an ended worker's removal may take before it counts as unconfirmed.
 pub const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
 

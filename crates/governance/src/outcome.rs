@@ -108,6 +108,11 @@ impl ToolOutput {
             ran_for: ended.ran_for,
         }
     }
+
+    /// The program did not end by itself: what it said may stop anywhere.
+    pub(crate) const fn was_cut(&self) -> bool {
+        self.exit_code.is_none() || self.limit.is_some()
+    }
 }
 
 /// The limit that ended the work. A stream that lost bytes is over its limit, said or not.

@@ -8,14 +8,14 @@ use journal::{
     CallJournal, CallSettled, JournalError, OutcomeFact, ParserFact, RunEnded, StreamFact,
     shortened,
 };
-use model::{CallId, Digest, OutputFormat, Redacted};
+use model::{CallId, Digest, OutputFormat};
 use serde_json::Value;
 use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone, confirm_removal};
 
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::mode_hint;
 use crate::outcome::{CreatedFile, Lack, Outcome, StopCause, ToolOutput, is_contained, of_ending};
-use crate::redaction::{value_without, with_spellings, without};
+use crate::redaction::{repeats, value_without, with_spellings, without};
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
 
@@ -38,6 +38,9 @@ pub struct SettledCall {
     journal_failed: bool,
     journal: CallJournal,
 }
+
+/// A place in an output, such as the name of a field, can hold the value in any spelling.
+const UNTOLD: &str = "an argument is sensitive, so where is not told";
 
 impl DispatchedCall {
     /// Confirms that its workers are gone, reads its output, and publishes its file.
@@ -203,9 +206,15 @@ impl SettledCall {
             Ok(value) => self.value = Some(value),
             Err(refused) => {
                 self.breaks_schema = refused.breaks_schema;
-                self.outcome = Outcome::Failed {
-                    reason: shorten(&refused.reason),
+                let secrets = !self.identity.result.secrets.is_empty();
+                let reason = match (secrets, refused.breaks_schema) {
+                    (false, _) => shorten(&refused.reason),
+                    (true, true) => format!("the output breaks its manifest's schema; {UNTOLD}"),
+                    (true, false) => {
+                        format!("its output is not what its manifest promises; {UNTOLD}")
+                    }
                 };
+                self.outcome = Outcome::Failed { reason };
             }
         }
     }
@@ -218,13 +227,8 @@ impl SettledCall {
         }
         let result = &self.identity.result;
         let stdout = &self.output.stdout;
-        let repeats = |secret: &Redacted<String>| {
-            let secret = secret.expose().as_bytes();
-            stdout
-                .windows(secret.len().max(1))
-                .any(|part| part == secret)
-        };
-        if with_spellings(&result.secrets).iter().any(repeats) {
+        let secrets = with_spellings(&result.secrets);
+        if repeats(stdout, &secrets, self.output.was_cut()) {
             let note = "not kept: it repeats a sensitive value".to_owned();
             self.identity.notes.insert("evidence".to_owned(), note);
             return;
@@ -253,8 +257,9 @@ impl SettledCall {
             .into_iter()
             .flatten()
         {
-            output.stdout = without(&output.stdout, secrets).into_owned();
-            output.stderr = without(&output.stderr, secrets).into_owned();
+            let cut = output.was_cut();
+            output.stdout = without(&output.stdout, secrets, cut).into_owned();
+            output.stderr = without(&output.stderr, secrets, cut).into_owned();
         }
         self.value = self.value.take().map(|value| value_without(value, secrets));
     }

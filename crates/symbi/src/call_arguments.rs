@@ -30,7 +30,8 @@ pub(crate) fn read(args: &CallArgs) -> Result<Map<String, Value>, Failure> {
 
 fn split<'a>(option: &str, pair: &'a str, kind: &str) -> Result<(&'a str, &'a str), Failure> {
     pair.split_once('=').ok_or_else(|| {
-        let message = format!("`{option} {}` has no `=`", shown(pair));
+        // Not repeated: it may be a value that no log should have.
+        let message = format!("`{option}` of {} bytes has no `=`", pair.len());
         Failure::new(Exit::Usage, message).help(format!("write it as {option} NAME={kind}"))
     })
 }

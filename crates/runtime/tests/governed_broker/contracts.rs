@@ -335,6 +335,50 @@ async fn a_sensitive_value_reaches_its_worker_and_nothing_that_stays() {
 }
 
 #[tokio::test]
+async fn a_sensitive_value_that_names_a_field_or_is_cut_by_a_limit_is_nowhere_told() {
+    let tool = |limits: &str, exec: &str, output: &str| {
+        format!(
+            "timeout_seconds = 10\n{limits}[tool.evidence]\ncapture = true\n\
+             [args.token]\ntype = \"string\"\nrequired = true\nsensitive = true\n\
+             [command]\nexec = {exec}\n{output}"
+        )
+    };
+    let texts = "[output]\nformat = \"json\"\n[output.schema]\n\
+                 additionalProperties = { type = \"string\" }\n";
+    let json = "[output]\nformat = \"json\"\n";
+    let schema = tool("", "['printf', '{{\"{token}\": 5}}']", texts);
+    let format = tool("", "['printf', '{{\"{token}\": 5, \"{token}\": 6}}']", json);
+    // All of the value but its last byte comes before the limit.
+    let limit = format!("[tool.limits]\nmax_output_bytes = {}\n", 5 + SECRET.len());
+    let cut = tool(&limit, "['echo', 'said:', '{token}', 'x']", "");
+    let mut setup = Setup::default();
+    for (name, binary, rest) in [
+        ("schema", "printf", &schema),
+        ("format", "printf", &format),
+        ("cut", "echo", &cut),
+    ] {
+        setup = setup.manifest(name, binary, rest);
+    }
+    let governed = setup.namespace().start_durable();
+    for (name, why) in [
+        ("schema", "breaks its manifest's schema"),
+        ("format", "not what its manifest promises"),
+        ("cut", "more output than its stream limit"),
+    ] {
+        let outcome = settled(governed.call(name, name, json!({ "token": SECRET })).await);
+        let reason = outcome.outcome.reason().unwrap_or_default().to_owned();
+        assert!(reason.contains(why), "{reason}");
+        let told = envelope(outcome).to_string();
+        assert!(told.contains("[sensitive]"), "{told}");
+        assert!(!told.contains(&SECRET[..SECRET.len() - 1]), "{told}");
+    }
+    governed.close().await.unwrap();
+    let mut bytes = Vec::new();
+    all_bytes(governed.project.root(), &mut bytes);
+    assert!(!holds(&bytes, &SECRET[..SECRET.len() - 1]));
+}
+
+#[tokio::test]
 async fn equal_sensitive_values_have_other_hashes_in_every_call() {
     let governed = sensitive().start_durable();
     for id in ["1", "2"] {
