@@ -14,9 +14,10 @@ mod tests {
     use std::path::PathBuf;
 
     use model::RunId;
+    use sandbox::lease::LEASE_LABEL;
     use serde_json::Value;
 
-    use crate::desk::{Desk, Ended};
+    use crate::desk::{Desk, Ended, until};
 
     /// One call, by its id.
     struct Case<'d> {
@@ -34,6 +35,23 @@ mod tests {
         desk.symbi(&["init", "project"]).expect(0);
         let theirs = desk.project().join("out/theirs");
         fs::write(&theirs, "theirs").unwrap();
+        desk
+    }
+
+    /// The same on a container tier, with the engine of `./test`.
+    fn desk_on(tier: &str) -> Desk {
+        let told = |name: &str| {
+            std::env::var(name).unwrap_or_else(|_| panic!("`{name}` is not set: run ./test"))
+        };
+        let (image, socket) = (told("SYMBI_TEST_IMAGE"), told("SYMBI_TEST_ENGINE"));
+        let desk = desk();
+        let config = format!(
+            "[sandbox]\ntier = \"{tier}\"\n[sandbox.{tier}]\nimage = \"{image}\"\n\
+             socket = \"{socket}\"\nmemory_mib = 256\n\
+             volumes = [\"./data:/workspace/data:ro\", \"./out:/workspace/out:rw\"]\n"
+        );
+        fs::write(desk.project().join("symbiont.toml"), config).unwrap();
+        desk.trust();
         desk
     }
 
@@ -212,7 +230,15 @@ mod tests {
     }
 
     fn each_step_of_a_call(effect: &str) {
-        each_step_of_a_call_by(&desk(), effect);
+        let desk = desk();
+        each_step_of_a_call_by(&desk, effect);
+        nothing_is_left(&desk);
+    }
+
+    fn each_step_of_a_call_on(tier: &str, effect: &str) {
+        let desk = desk_on(tier);
+        each_step_of_a_call_by(&desk, effect);
+        nothing_of_containers_is_left(&desk);
     }
 
     fn each_step_of_a_call_by(desk: &Desk, effect: &str) {
@@ -231,7 +257,6 @@ mod tests {
             }
             case.runs_no_second_time(&what);
         }
-        nothing_is_left(desk);
     }
 
     fn each_step_of_a_recovery(effect: &str) {
@@ -279,11 +304,37 @@ mod tests {
     /// After one more call: no candidate, no charge, no mark; all journals verify.
     fn nothing_is_left(desk: &Desk) {
         Case::new(desk).call(NOTHING).expect(0);
+        desk.nothing_is_left();
+        nothing_of_the_project_is_left(desk);
+    }
+
+    /// No lease, container or file of a worker either: the supervisor of the killed calls lives.
+    fn nothing_of_containers_is_left(desk: &Desk) {
+        let engine = sandbox::engine::Engine::at(std::env::var("SYMBI_TEST_ENGINE").unwrap());
+        let store = fs::read_to_string(desk.path("state/symbi/supervisor/store")).unwrap();
+        let ours = || {
+            let filter = sandbox::engine::ContainerFilter::default().with_label(LEASE_LABEL);
+            let all = engine.list(&filter).unwrap().into_iter();
+            all.filter(|it| it.labels[LEASE_LABEL].starts_with(store.trim()))
+                .count()
+        };
+        until("no container, and no lease", || {
+            let status = json(&desk.symbi(&["sandbox", "status", "--json"]));
+            ours() == 0 && status["leases"].as_array().is_some_and(Vec::is_empty)
+        });
+        Case::new(desk).call(NOTHING).expect(0);
+        for folder in ["workers", "staging"] {
+            let left = fs::read_dir(desk.path("state/symbi").join(folder)).unwrap();
+            assert_eq!(left.count(), 0, "{folder}");
+        }
+        nothing_of_the_project_is_left(desk);
+    }
+
+    fn nothing_of_the_project_is_left(desk: &Desk) {
         for folder in ["out/.symbi-candidates", ".symbiont/starting"] {
             let left = fs::read_dir(desk.project().join(folder)).map(Iterator::count);
             assert_eq!(left.unwrap_or(0), 0, "{folder}");
         }
-        desk.nothing_is_left();
         let theirs = fs::read(desk.project().join("out/theirs")).unwrap();
         assert_eq!(theirs, b"theirs");
         let words = [
@@ -313,8 +364,28 @@ mod tests {
         // Whoever is no root has seen it above.
         if rustix::process::geteuid().is_root() {
             let desk = Desk::empty().given_to(ORDINARY, &["symbi", "symbi-init"]);
-            each_step_of_a_call_by(&with_project(desk), "kill");
+            let desk = with_project(desk);
+            each_step_of_a_call_by(&desk, "kill");
+            nothing_is_left(&desk);
         }
+    }
+
+    #[test]
+    #[ignore = "needs docker: run ./test"]
+    fn killed_at_each_step_a_call_on_docker_is_whole_or_absent_and_leaves_no_container() {
+        each_step_of_a_call_on("docker", "kill");
+    }
+
+    #[test]
+    #[ignore = "needs docker: run ./test"]
+    fn killed_at_each_step_a_call_on_gvisor_is_whole_or_absent_and_leaves_no_container() {
+        each_step_of_a_call_on("gvisor", "kill");
+    }
+
+    #[test]
+    #[ignore = "needs docker: run ./test"]
+    fn with_a_full_disk_at_each_step_a_call_on_docker_leaves_no_container() {
+        each_step_of_a_call_on("docker", "ENOSPC");
     }
 
     #[test]
