@@ -1,23 +1,28 @@
-//! SIGKILL of a call, of its supervisor, and of both, at every request to a real engine.
+//! SIGKILL of a call, of its supervisor, and of both, at every request to a real engine: before the
+//! engine hears of it, and after it has done it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use sandbox::engine::{ContainerFilter, Engine};
-use sandbox::lease::LEASE_LABEL;
+use model::RunId;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use sandbox::engine::{
+    ContainerConfig, ContainerCreate, ContainerFilter, ContainerId, Engine, HostConfig,
+};
+use sandbox::lease::{LEASE_LABEL, LeaseId, OWNER_LABEL};
 use serde_json::Value;
 use testkit::engine_proxy::{EngineProxy, Fault};
 
 use crate::containers::{on_engine, told};
 use crate::desk::{Desk, send, wait};
 
-/// What a dead owner's container may outlive it by, once supervisor and engine live: five seconds;
-/// and what gVisor takes to end one on a machine with other work.
-const AT_MOST: Duration = Duration::from_secs(20);
+/// What a dead owner's container may outlive it by, once supervisor and engine live: five seconds,
+/// and as much again on a machine with other work.
+const AT_MOST: Duration = Duration::from_secs(10);
 /// For a request to reach the proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -52,19 +57,49 @@ impl User {
         }
     }
 
-    fn call(&self, name: &str) -> Child {
-        let output = format!("output=out/{name}.csv");
+    /// The call with `id`, whose file has its name.
+    fn call(&self, id: &str) -> Child {
+        let output = format!("output=out/{id}.csv");
         let words = ["copy_csv", "--arg", "input=data/example.csv", "--arg"];
-        let all = [&["--project", "project", "call"], &words[..], &[&output]];
+        let last = [output.as_str(), "--invocation-id", id];
+        let all = [&["--project", "project", "call"], &words[..], &last];
         self.desk.start(&all.concat())
     }
 
+    fn finished_call(&self) {
+        wait(self.call(&RunId::new().to_string())).expect(0);
+    }
+
+    /// The same id again: it has its result, is unresolved, or had not begun.
+    fn call_again(&self, id: &str, victim: Victim, what: &str) {
+        let inode = || fs::metadata(self.output(id)).map(|it| it.ino()).ok();
+        let before = inode();
+        let again = wait(self.call(id));
+        let (is_done, is_published) = (again.code == Some(0), self.is_published(id));
+        match victim {
+            Victim::Supervisor => assert!(is_done && inode() == before, "{what}: {}", again.stderr),
+            _ if is_done => assert!(is_published, "{what}"),
+            _ => {
+                assert_eq!(again.code, Some(5), "{what}: {}", again.stderr);
+                assert!(!is_published, "{what}: a second effect");
+            }
+        }
+        let name = format!(".symbiont/governed/{id}.jsonl");
+        // It may have died before it had one.
+        let journal = fs::read_to_string(self.desk.project().join(name)).unwrap_or_default();
+        let dispatched = journal.matches("\"kind\":\"CallDispatching\"").count();
+        assert!(dispatched <= 1, "{what}: {journal}");
+    }
+
+    fn output(&self, id: &str) -> PathBuf {
+        self.desk.project().join(format!("out/{id}.csv"))
+    }
+
     /// The file is absent, or all of it is there and right.
-    fn is_published(&self, name: &str) -> bool {
-        let read = |name: String| fs::read(self.desk.project().join(name)).ok();
-        let source = read("data/example.csv".to_owned());
-        let found = read(format!("out/{name}.csv"));
-        assert!(found.is_none() || found == source, "{name}: a partial file");
+    fn is_published(&self, id: &str) -> bool {
+        let source = fs::read(self.desk.project().join("data/example.csv")).ok();
+        let found = fs::read(self.output(id)).ok();
+        assert!(found.is_none() || found == source, "{id}: a partial file");
         found.is_some()
     }
 
@@ -121,6 +156,66 @@ impl Drop for User {
     }
 }
 
+/// Containers of other owners: another user's, another state folder's, and somebody's without a
+/// word of ours but a label.
+struct Foreign {
+    engine: Engine,
+    ids: Vec<ContainerId>,
+}
+
+impl Foreign {
+    fn new(engine: &Engine) -> Self {
+        let ours = geteuid().as_raw().to_string();
+        let lease = || LeaseId::random().unwrap().to_string();
+        let all = [
+            vec![
+                (LEASE_LABEL, lease()),
+                (OWNER_LABEL, "4294967294".to_owned()),
+            ],
+            vec![(LEASE_LABEL, lease()), (OWNER_LABEL, ours.clone())],
+            vec![(OWNER_LABEL, ours)],
+            vec![("somebody", "else".to_owned())],
+        ];
+        let ids = all.map(|labels| {
+            let wanted = ContainerCreate {
+                config: ContainerConfig {
+                    image: told("SYMBI_TEST_IMAGE"),
+                    entrypoint: vec!["true".to_owned()],
+                    network_disabled: true,
+                    labels: labels
+                        .into_iter()
+                        .map(|(name, value)| (name.to_owned(), value))
+                        .collect::<BTreeMap<_, _>>(),
+                    ..ContainerConfig::default()
+                },
+                host_config: HostConfig::default(),
+            };
+            let name = format!("symbi-test-foreign-{}", lease());
+            engine.create(&name, &wanted).unwrap()
+        });
+        Self {
+            engine: engine.clone(),
+            ids: ids.into(),
+        }
+    }
+
+    fn are_untouched(&self) -> bool {
+        let is_as_made = |id: &ContainerId| {
+            let found = self.engine.inspect(id.as_str()).unwrap();
+            found.is_some_and(|it| it.state.status == "created")
+        };
+        self.ids.iter().all(is_as_made)
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        for id in &self.ids {
+            let _ = self.engine.remove(id.as_str());
+        }
+    }
+}
+
 /// Whether a process of the host has one of `ids` in its command line: a runtime's, or a shim.
 fn has_process(ids: &BTreeSet<String>) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -133,10 +228,10 @@ fn has_process(ids: &BTreeSet<String>) -> bool {
 
 fn killed_at(user: &User, number: usize, fault: &Fault, victim: Victim) {
     let what = format!("{victim:?} at {fault:?} {number}");
-    let name = what.replace(' ', "-");
+    let id = RunId::new().to_string();
     let before = user.proxy.counted();
     user.proxy.at(before + number, fault.clone());
-    let call = user.call(&name);
+    let call = user.call(&id);
     if !user.proxy.await_held(PATIENCE) {
         panic!("{what}: nothing was held: {:?}", user.proxy.seen());
     }
@@ -153,36 +248,40 @@ fn killed_at(user: &User, number: usize, fault: &Fault, victim: Victim) {
     match victim {
         Victim::Supervisor => {
             assert_eq!(ended.code, Some(0), "{what}: {}", ended.stderr);
-            assert!(user.is_published(&name), "{what}");
+            assert!(user.is_published(&id), "{what}");
         }
-        _ => assert!(!user.is_published(&name), "{what}: an effect without a yes"),
+        _ => assert!(!user.is_published(&id), "{what}: an effect without a yes"),
     }
     if victim == Victim::Both {
         // Whoever comes next starts another one, which removes what is left.
-        wait(user.call(&format!("{name}-next"))).expect(0);
+        user.finished_call();
     }
     user.until(&what, || user.containers().is_empty() && user.leases() == 0);
     user.until(&format!("{what}: processes"), || !has_process(&ids));
+    user.call_again(&id, victim, &what);
 }
 
 fn nothing_outlives_a_kill_at_any_request(tier: &str) {
     let user = User::new(tier);
-    wait(user.call("first")).expect(0);
+    let foreign = Foreign::new(&user.engine);
+    user.finished_call();
     let before = user.proxy.seen().len();
-    wait(user.call("second")).expect(0);
+    user.finished_call();
     let requests = user.proxy.seen().split_off(before);
     for part in ["/create", "/start", "DELETE"] {
         let is_there = requests.iter().any(|it| it.contains(part));
         assert!(is_there, "{requests:?}");
     }
     let counted = user.proxy.counted();
-    wait(user.call("third")).expect(0);
+    user.finished_call();
     for number in 1..=user.proxy.counted() - counted {
-        killed_at(&user, number, &Fault::HoldRequest, Victim::Call);
-        killed_at(&user, number, &Fault::HoldAnswer, Victim::Call);
-        killed_at(&user, number, &Fault::HoldAnswer, Victim::Both);
-        killed_at(&user, number, &Fault::HoldAnswer, Victim::Supervisor);
+        for fault in [Fault::HoldRequest, Fault::HoldAnswer] {
+            for victim in [Victim::Call, Victim::Both, Victim::Supervisor] {
+                killed_at(&user, number, &fault, victim);
+            }
+        }
     }
+    assert!(foreign.are_untouched());
     for folder in ["state/symbi/workers", "state/symbi/staging", "tmp"] {
         let left = fs::read_dir(user.desk.path(folder));
         assert_eq!(left.map_or(0, Iterator::count), 0, "{folder}");
