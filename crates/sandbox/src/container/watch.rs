@@ -47,7 +47,9 @@ impl FreshWatch {
         let folder = folder.try_clone_to_owned()?;
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
-        let wanted = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO;
+        // Owners too: gVisor's file server makes a folder as itself, and then gives it away.
+        let wanted =
+            WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
         inotify::add_watch(&events, path.as_str(), wanted | WatchFlags::ONLYDIR)?;
         Ok(Self {
             events,
