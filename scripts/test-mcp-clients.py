@@ -236,7 +236,7 @@ def scenario(clients, table, target, url, revision, name):
 def claude_code(project, table):
     """Claude Code as people have it, not contained, with the entry that `symbi init --mcp-json` prints."""
     contained = importlib.import_module("test-claude-code")
-    program, provider = contained.install(project.symbi), contained.Provider()
+    program, provider = contained.install(project.symbi), contained.Provider(contained.processes)
     entry = project.run("init", "--mcp-json", project.path)
     project.write(".mcp.json", entry.stdout)
     tools = ["mcp__symbi__read"]
