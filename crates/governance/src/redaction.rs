@@ -33,8 +33,7 @@ pub(crate) fn with_spellings(secrets: &[Redacted<String>]) -> Vec<Redacted<Strin
             quoted("&quot;", "'"),
             xml,
         ];
-        // A longer one can have a shorter one in it.
-        spellings.sort_by_key(|it| std::cmp::Reverse(it.len()));
+        spellings.sort();
         spellings.dedup();
         spellings.retain(|it| it != plain);
         all.extend(spellings.into_iter().map(Redacted::new));

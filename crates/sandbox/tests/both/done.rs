@@ -45,18 +45,22 @@ impl Done {
     }
 }
 
+/// Waits until something of the worker may have changed, at most a second.
+pub(crate) fn await_news(running: &dyn Running) {
+    let mut polled = vec![];
+    running.poll_descriptors(&mut polled);
+    let timeout = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&timeout)).unwrap();
+}
+
 /// Waits for the worker's end, as a session would.
 pub(crate) fn wait(running: &mut dyn Running) -> Ended {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut polled = vec![];
-        running.poll_descriptors(&mut polled);
-        let timeout = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        poll(&mut polled, Some(&timeout)).unwrap();
-        drop(polled);
+        await_news(running);
         if let Some(ended) = running.advance() {
             return ended;
         }

@@ -6,9 +6,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-pub(crate) use crate::done::{Done, PATIENCE, wait};
+pub(crate) use crate::done::{Done, PATIENCE, await_news, wait};
 use model::{CreateMode, Digest, OutputFormat, RelativePath, RiskTier, ToolName};
-use rustix::event::{Timespec, poll};
 use sandbox::engine::{ContainerFilter, Engine};
 use sandbox::lease::OWNER_LABEL;
 use sandbox::{ContainerKind, ContainerSpec, ContainerTier, programs};
@@ -288,14 +287,7 @@ fn file(content: &[u8]) -> File {
 pub(crate) fn wait_for(running: &mut dyn Running, text: &str) {
     let deadline = Instant::now() + PATIENCE;
     while !String::from_utf8_lossy(&running.stdout_since(0)).contains(text) {
-        let mut polled = vec![];
-        running.poll_descriptors(&mut polled);
-        let timeout = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        poll(&mut polled, Some(&timeout)).unwrap();
-        drop(polled);
+        await_news(running);
         assert!(running.advance().is_none(), "it has ended");
         assert!(
             Instant::now() < deadline,

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Child;
 use std::time::Duration;
 
-use crate::containers::{nothing_is_left, on, told};
+use crate::containers::{nothing_is_left, on, on_both, told};
 use crate::desk::{Desk, Ended, wait};
 use sandbox::engine::{ContainerFilter, Engine};
 
@@ -168,17 +168,6 @@ fn most_at_once(desk: &Desk, is_over: &std::sync::atomic::AtomicBool) -> usize {
         most = most.max(ours.count());
     }
     most
-}
-
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod docker {
-            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("docker"); })*
-        }
-        mod gvisor {
-            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("gvisor"); })*
-        }
-    };
 }
 
 on_both!(

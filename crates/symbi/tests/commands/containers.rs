@@ -9,6 +9,20 @@ use crate::desk::Desk;
 /// For an agent's container to start and ask, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Each of these tests once on docker and once on gVisor.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod docker {
+            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("docker"); })*
+        }
+        mod gvisor {
+            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("gvisor"); })*
+        }
+    };
+}
+
+pub(crate) use on_both;
+
 pub(crate) fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("`{name}` is not set: run ./test"))
 }
@@ -285,17 +299,6 @@ fn a_docker_host_that_is_no_unix_socket_is_exit_7() {
     )
     .expect(7)
     .says("names no unix socket");
-}
-
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod docker {
-            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("docker"); })*
-        }
-        mod gvisor {
-            $(#[test] #[ignore = "needs docker: run ./test"] fn $name() { super::$name("gvisor"); })*
-        }
-    };
 }
 
 on_both!(
