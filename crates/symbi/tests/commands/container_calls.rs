@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::containers::{nothing_is_left, on, on_both, told};
@@ -126,7 +127,7 @@ fn let_in(desk: &Desk, mut waiting: Vec<usize>) {
 fn thirty_two_calls_of_four_starters_share_eight_workers_and_none_is_lost(tier: &str) {
     let brief = "binary = \"sleep\"\n[command]\nexec = [\"sleep\", \"0.3\"]\n";
     let desk = with_tool(tier, "brief", brief, "");
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
         let (desk, is_over) = (&desk, &is_over);
         let watching = scope.spawn(move || most_at_once(desk, is_over));
@@ -136,7 +137,7 @@ fn thirty_two_calls_of_four_starters_share_eight_workers_and_none_is_lost(tier: 
         for starter in starters {
             starter.join().unwrap();
         }
-        is_over.store(true, std::sync::atomic::Ordering::Release);
+        is_over.store(true, Ordering::Release);
         watching.join().unwrap()
     });
     assert!((1..=WORKERS).contains(&most), "{most}");
@@ -150,11 +151,11 @@ fn thirty_two_calls_of_four_starters_share_eight_workers_and_none_is_lost(tier: 
 }
 
 /// The most containers of this user's supervisor that the engine had at one time.
-fn most_at_once(desk: &Desk, is_over: &std::sync::atomic::AtomicBool) -> usize {
+pub(crate) fn most_at_once(desk: &Desk, is_over: &AtomicBool) -> usize {
     let engine = Engine::at(told("SYMBI_TEST_ENGINE"));
     let name = desk.path("state/symbi/supervisor/store");
     let mut most = 0;
-    while !is_over.load(std::sync::atomic::Ordering::Acquire) {
+    while !is_over.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(20));
         let Ok(store) = fs::read_to_string(&name) else {
             continue;

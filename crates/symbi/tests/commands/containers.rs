@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::desk::Desk;
 
 /// For an agent's container to start and ask, on a machine with other work.
@@ -103,7 +105,8 @@ fn wrong_images_are_exit_7_and_charge_nothing(tier: &str) {
     nothing_is_left(&desk);
 }
 
-/// Asks for a tool (its name and arguments) over the bridge, and looks for what it must not see.
+/// Asks for tools (names and arguments in turn) over the bridge, and looks for what it must not
+/// see.
 const AGENT: &str = "import json, os, subprocess, sys\n\
     server = json.loads(os.environ['SYMBI_MCP_CONFIG'])['mcpServers']['symbi']\n\
     bridge = subprocess.Popen([server['command']] + server['args'], stdin=subprocess.PIPE, \
@@ -117,13 +120,14 @@ const AGENT: &str = "import json, os, subprocess, sys\n\
     bridge.stdin.write(b'{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\\n')\n\
     def look(): return os.path.exists('/workspace/data') or os.path.exists(sys.argv[1])\n\
     print('before', look())\n\
-    print(json.dumps(ask(1, 'tools/call', {'name': sys.argv[2], 'arguments': \
-    json.loads(sys.argv[3])})))\n\
+    for at in range(2, len(sys.argv), 2):\n\
+    \x20 print(json.dumps(ask(at, 'tools/call', {'name': sys.argv[at], 'arguments': \
+    json.loads(sys.argv[at + 1])})))\n\
     print('after', look(), os.getuid())\n";
 
 /// A tool without files that runs `exec`, as a manifest has it, and may be called.
-fn add_tool(desk: &Desk, name: &str, seconds: u32, exec: &[&str], more: &str) {
-    let exec = serde_json::json!(exec);
+pub(crate) fn add_tool(desk: &Desk, name: &str, seconds: u32, exec: &[&str], more: &str) {
+    let exec = json!(exec);
     let manifest = format!(
         "[tool]\nname = \"{name}\"\nversion = \"1.0.0\"\ndescription = \"d\"\nbinary = {}\n\
          timeout_seconds = {seconds}\n[command]\nexec = {exec}\nallow_interpreter = true\n{more}",
@@ -138,19 +142,25 @@ fn add_tool(desk: &Desk, name: &str, seconds: u32, exec: &[&str], more: &str) {
     fs::write(place, policy).unwrap();
 }
 
-fn with_asker(tier: &str, canary: &Path, tool: &str, arguments: &serde_json::Value) -> Desk {
-    let canary = canary.to_str().unwrap();
-    let words = serde_json::json!(["python3", "-c", AGENT, canary, tool, arguments.to_string()]);
-    let agent = format!(
-        "[agents.asker]\nexecutor = \"command\"\ncommand = {words}\nallowed_tools = [\"{tool}\"]\n"
-    );
-    on(tier, &told("SYMBI_TEST_IMAGE"), &agent)
+/// The configuration of an agent that makes these calls.
+pub(crate) fn asker(canary: &Path, calls: &[(&str, Value)]) -> String {
+    let mut words = vec![json!("python3"), json!("-c"), json!(AGENT), json!(canary)];
+    for (tool, arguments) in calls {
+        words.extend([json!(tool), json!(arguments.to_string())]);
+    }
+    let tools: Vec<&str> = calls.iter().map(|(tool, _)| *tool).collect();
+    format!(
+        "[agents.asker]\nexecutor = \"command\"\ncommand = {}\nallowed_tools = {}\n",
+        Value::from(words),
+        json!(tools)
+    )
 }
 
 fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(tier: &str) {
     let canary = tempfile::NamedTempFile::new().unwrap();
-    let arguments = serde_json::json!({ "input": "data/example.csv" });
-    let desk = with_asker(tier, canary.path(), "word_count", &arguments);
+    let arguments = json!({ "input": "data/example.csv" });
+    let agent = asker(canary.path(), &[("word_count", arguments)]);
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), &agent);
     let ended = desk.run("asker", &[]).expect(0).says("agent: succeeded");
     assert!(ended.stdout.contains("before False"), "{}", ended.stdout);
     assert!(
@@ -166,8 +176,9 @@ fn an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own(
 
 fn an_agents_effect_in_a_container_waits_for_a_person_and_happens_once(tier: &str) {
     let canary = tempfile::NamedTempFile::new().unwrap();
-    let arguments = serde_json::json!({ "input": "data/example.csv", "output": "out/b.csv" });
-    let desk = with_asker(tier, canary.path(), "copy_csv", &arguments);
+    let arguments = json!({ "input": "data/example.csv", "output": "out/b.csv" });
+    let agent = asker(canary.path(), &[("copy_csv", arguments)]);
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), &agent);
     let manifest = desk.project().join("tools/copy_csv.clad.toml");
     let text = fs::read_to_string(&manifest).unwrap();
     let asking = text.replacen("[tool]\n", "[tool]\nhuman_approval = true\n", 1);
@@ -199,7 +210,7 @@ fn held_at_the_gate(desk: &Desk) -> String {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         let listed = desk.symbi(&["gate", "list", "--json"]).expect(0);
-        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
         if let Some(id) = listed["held"][0]["held_id"].as_str() {
             return id.to_owned();
         }

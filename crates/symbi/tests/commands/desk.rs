@@ -363,7 +363,7 @@ fn give(path: &Path, user: u32) {
     }
 }
 
-fn append(path: &Path, text: &str) {
+pub(crate) fn append(path: &Path, text: &str) {
     let before = fs::read_to_string(path).unwrap();
     fs::write(path, format!("{before}\n{text}")).unwrap();
 }

@@ -3,9 +3,13 @@
 #[cfg(test)]
 mod anchors;
 #[cfg(test)]
+mod client;
+#[cfg(test)]
 mod container_calls;
 #[cfg(test)]
 mod container_kills;
+#[cfg(test)]
+mod container_sessions;
 #[cfg(test)]
 mod containers;
 #[cfg(test)]

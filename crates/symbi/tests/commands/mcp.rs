@@ -1,13 +1,13 @@
 //! `symbi mcp` as a client that nobody contains meets it: standard input and output.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::process::{Child, ChildStdin, ChildStdout};
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, Ended, runs, until};
+use crate::client::Client;
+use crate::desk::{Desk, runs, until};
 
 const POLICY: &str = "@id(\"clients-may-count\")\npermit(principal == Agent::\"mcp\", action == \
                       Action::\"tool_call::word_count\", resource)\nwhen { \
@@ -49,97 +49,6 @@ fn waits(desk: &Desk, seconds: &str) {
 /// How long the tool `waiting` sleeps: a number that only this test process uses.
 fn marker() -> String {
     format!("25.{}", std::process::id())
-}
-
-/// An MCP client by hand.
-struct Client {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Client {
-    fn start(desk: &Desk, more: &[&str]) -> Self {
-        let words = ["--project", "project", "mcp"];
-        let mut child = desk.start_client(&[&words, more].concat());
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self {
-            child,
-            input,
-            output,
-        }
-    }
-
-    fn initialized(desk: &Desk, more: &[&str]) -> Self {
-        let mut client = Self::start(desk, more);
-        let about = json!({"name": "t", "version": "1"});
-        let answer = client.ask(
-            0,
-            "initialize",
-            &json!({
-                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about
-            }),
-        );
-        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
-        client.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
-        client
-    }
-
-    fn send(&mut self, line: &str) {
-        let input = self.input.as_mut().unwrap();
-        input.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    fn request(&mut self, number: u64, method: &str, params: &Value) {
-        let request = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
-        self.send(&request.to_string());
-    }
-
-    fn answer(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    fn ask(&mut self, number: u64, method: &str, params: &Value) -> Value {
-        self.request(number, method, params);
-        self.answer()
-    }
-
-    /// Calls a tool; returns `isError` and the envelope.
-    fn call(&mut self, number: u64, tool: &str, arguments: &Value) -> (bool, Value) {
-        let params = json!({"name": tool, "arguments": arguments});
-        let answer = self.ask(number, "tools/call", &params);
-        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-        (
-            answer["result"]["isError"] == true,
-            serde_json::from_str(text).unwrap(),
-        )
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// Closes standard input and waits.
-    fn leave(mut self) -> Ended {
-        drop(self.input.take());
-        self.end()
-    }
-
-    fn end(mut self) -> Ended {
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.output.read_to_string(&mut stdout).unwrap();
-        let mut told = self.child.stderr.take().unwrap();
-        told.read_to_string(&mut stderr).unwrap();
-        Ended {
-            code: self.child.wait().unwrap().code(),
-            stdout,
-            stderr,
-        }
-    }
 }
 
 fn counted() -> Value {
