@@ -73,9 +73,9 @@ impl Lease {
     }
 }
 
-/// A file in a worker's folder that says that the engine has made its container. Where it is
-/// there, or the folder is not, no engine makes that container any more: the folder is made before
-/// the container is asked for, and removed after it.
+/// A file in a worker's folder that holds the id of its container, once the engine has made it.
+/// Where it is there, or the folder is not, no engine makes that container any more: the folder is
+/// made before the container is asked for, and removed after it and after all its processes.
 pub const MADE_MARK: &str = "made";
 
 /// A lease's name: random lower-case hexadecimal digits.

@@ -54,5 +54,7 @@ pub const LOG_BYTES_MAX: u64 = 1 << 20;
 pub const RUNTIME_END_TIME_MAX: Duration = Duration::from_secs(2);
 /// Pause between two looks at them.
 pub const RUNTIME_END_PAUSE: Duration = Duration::from_millis(20);
+/// Longest id of a container.
+pub const CONTAINER_ID_BYTES_MAX: u64 = 64;
 /// Digits of a lease's id that name the state folder which it belongs to.
 pub const STORE_DIGITS: usize = 8;

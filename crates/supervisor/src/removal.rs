@@ -1,15 +1,17 @@
 //! What a dead owner left: its container, its processes, its private files.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use rustix::process::geteuid;
-use sandbox::engine::{ContainerFilter, ContainerSummary, Engine};
+use sandbox::engine::{ContainerFilter, ContainerId, ContainerSummary, Engine};
 use sandbox::lease::{LEASE_LABEL, LeaseId, MADE_MARK, OWNER_LABEL};
 use worker::TierKind;
 
 use crate::leases::LeaseRecord;
+use crate::limits::CONTAINER_ID_BYTES_MAX;
 use crate::processes;
 
 /// What one attempt found.
@@ -21,16 +23,21 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Ends and removes the container of a lease. Only one that carries the lease's label and our
-/// uid's is touched.
+/// Ends and removes the container of a lease, and what its runtime left. Only one that carries the
+/// lease's label and our uid's is touched.
 pub(crate) fn remove_container(record: &LeaseRecord) -> Result<Found, String> {
     let engine = Engine::at(&record.socket);
     let filter = ours().with_label_value(LEASE_LABEL, &record.lease);
     let containers = engine.list(&filter).map_err(|error| error.to_string())?;
     for container in &containers {
         remove(&engine, container, &record.lease)?;
-        if record.tier == TierKind::Gvisor {
-            processes::end_all_of(&container.id)?;
+    }
+    if record.tier == TierKind::Gvisor {
+        // Its owner may have removed it, and have died before it looked for processes.
+        let marked = made(record).map(|id| id.to_string());
+        let listed = containers.iter().map(|container| container.id.clone());
+        for container in listed.chain(marked).collect::<BTreeSet<_>>() {
+            processes::end_all_of(&container)?;
         }
     }
     match containers.is_empty() {
@@ -57,6 +64,7 @@ pub(crate) fn remove_unclaimed(
         let is_of_store = LeaseId::parse(lease).is_some() && lease.starts_with(store);
         if is_of_store && !is_claimed(lease) {
             remove(&engine, &container, lease)?;
+            processes::end_all_of(&container.id)?;
             removed.push(format!(
                 "container {} of lease {lease}",
                 short(&container.id)
@@ -89,6 +97,16 @@ pub(crate) fn ours() -> ContainerFilter {
 /// A container's id as people know it.
 pub(crate) fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
+}
+
+/// The container that its owner was told of. A mark without an id was the last that its owner did:
+/// the engine then lists that container.
+fn made(record: &LeaseRecord) -> Option<ContainerId> {
+    let mark = record.staging.join(&record.lease).join(MADE_MARK);
+    let mut text = String::new();
+    let mut mark = fs::File::open(mark).ok()?.take(CONTAINER_ID_BYTES_MAX + 1);
+    mark.read_to_string(&mut text).ok()?;
+    ContainerId::new(&text)
 }
 
 /// Whether its container may still be made: it was asked for, and its owner never heard of it.

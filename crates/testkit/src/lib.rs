@@ -7,5 +7,6 @@ pub mod engine_proxy;
 pub mod executor;
 pub mod journals;
 pub mod lease;
+pub mod left_process;
 pub mod provider;
 pub mod tier;

@@ -89,11 +89,10 @@ impl Claim {
     pub(super) fn create(&mut self, wanted: &ContainerCreate) -> Result<(), StartError> {
         match self.engine.create(&self.name, wanted) {
             Ok(id) => {
+                let marked = self.staged.as_ref().map(|it| it.mark_made(&id));
                 self.made = Made::Yes(id);
-                if let Some(staged) = &self.staged {
-                    staged.mark_made();
-                }
-                Ok(())
+                let marked = marked.transpose().map(|_| ());
+                marked.map_err(|error| failed("note the container's id", error))
             }
             Err(error) => {
                 if !error.did_nothing() {

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2};
 use worker::{Network, OutputFile, WorkerSpec};
 
 use super::request::bind;
-use crate::engine::MountRequest;
+use crate::engine::{ContainerId, MountRequest};
 use crate::lease::{LeaseId, MADE_MARK};
 use crate::limits::COPY_BYTES;
 
@@ -64,10 +64,11 @@ impl Staged {
         std::mem::replace(&mut self.output, HeldOutput::NotGranted)
     }
 
-    /// Tells whoever cleans up after this process that the engine has made the container. Where it
-    /// cannot be told, they look for a container that may still come.
-    pub(super) fn mark_made(&self) {
-        let _marked = new_file(&self.folder.join(MADE_MARK), 0o600);
+    /// Tells whoever cleans up after this process which container the engine has made: when it is
+    /// removed, its id is all that its runtime's processes are known by.
+    pub(super) fn mark_made(&self, id: &ContainerId) -> io::Result<()> {
+        let mark = new_file(&self.folder.join(MADE_MARK), 0o600)?;
+        mark.write_all_at(id.as_str().as_bytes(), 0)
     }
 
     /// Deletes the folder with all that the worker left in it.

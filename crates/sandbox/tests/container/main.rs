@@ -86,4 +86,5 @@ on_both!(
     refusals::an_image_that_went_away_is_refused_and_charges_nothing,
     refusals::no_room_for_another_worker_starts_nothing,
     refusals::a_worker_that_is_dropped_is_removed,
+    refusals::a_workers_folder_names_its_container_to_whoever_cleans_up,
 );

@@ -1,5 +1,6 @@
 //! What does not start leaves nothing, and charges nothing.
 
+use sandbox::lease::MADE_MARK;
 use sandbox::{ContainerKind, ContainerTier};
 use testkit::lease::MemoryKeeper;
 use worker::{StartError, Tier};
@@ -89,6 +90,19 @@ pub(crate) fn a_worker_that_is_dropped_is_removed(kind: ContainerKind) {
     let mut bench = Bench::new(kind);
     let mut running = bench.start(&Job::sh("echo up; exec sleep 4713")).unwrap();
     wait_for(running.as_mut(), "up");
+    drop(running);
+    bench.assert_nothing_is_left();
+}
+
+pub(crate) fn a_workers_folder_names_its_container_to_whoever_cleans_up(kind: ContainerKind) {
+    let mut bench = Bench::new(kind);
+    let mut running = bench.start(&Job::sh("echo up; exec sleep 4713")).unwrap();
+    wait_for(running.as_mut(), "up");
+    let lease = bench.keeper.held()[0].to_string();
+    let name = format!("symbi-{lease}");
+    let found = bench.engine.inspect(&name).unwrap().unwrap();
+    let mark = bench.staging.path().join(lease).join(MADE_MARK);
+    assert_eq!(std::fs::read_to_string(mark).unwrap(), found.id);
     drop(running);
     bench.assert_nothing_is_left();
 }

@@ -7,6 +7,8 @@ use sandbox::engine::Engine;
 use sandbox::lease::{LeaseKeeper as _, LeaseRefused, MADE_MARK};
 use supervisor::{FolderFault, LeaseState, serve};
 use testkit::engine_proxy::Fault;
+use testkit::left_process::LeftProcess;
+use worker::TierKind;
 
 use crate::fixture::{SOON, World, container};
 
@@ -205,6 +207,66 @@ fn a_lease_whose_container_was_made_and_removed_or_never_asked_for_ends_at_once(
     let _never_asked_for = keeper.take(&world.lease_terms()).unwrap();
     drop(keeper);
     world.until_nothing_is_left();
+}
+
+#[test]
+fn what_gvisor_left_of_a_container_that_its_dead_owner_removed_is_ended_before_the_lease() {
+    for is_restarted in [false, true] {
+        let world = World::new();
+        let running = world.serve();
+        let mut keeper = world.keeper();
+        let mut terms = world.lease_terms();
+        terms.tier = TierKind::Gvisor;
+        let lease = keeper.take(&terms).unwrap();
+        let id = world.run(&lease);
+        let mark = world.make_folder_of(&lease).join(MADE_MARK);
+        fs::write(mark, id.as_str()).unwrap();
+        let left = LeftProcess::of(id.as_str()).unwrap();
+        Engine::at(world.engine.socket())
+            .remove(id.as_str())
+            .unwrap();
+        let text = fs::read_to_string(world.path("state/leases")).unwrap();
+        if is_restarted {
+            // As after the owner's death and the supervisor's, which left this of the lease.
+            keeper.release(lease).unwrap();
+            drop(keeper);
+            running.ends().unwrap();
+            let pid = format!("\"pid\":{}", std::process::id());
+            let dead = text.replace(&pid, "\"pid\":4194303");
+            fs::write(world.path("state/leases"), dead).unwrap();
+            let _running = world.serve();
+            world.until_nothing_is_left();
+        } else {
+            drop(keeper);
+            world.until_nothing_is_left();
+        }
+        // The lease ended only after it.
+        assert!(left.has_ended());
+    }
+}
+
+#[test]
+fn a_lease_of_docker_or_with_a_mark_that_names_nothing_ends_nobodys_process() {
+    let world = World::new();
+    let _running = world.serve();
+    let id = "5c".repeat(32);
+    let left = LeftProcess::of(&id).unwrap();
+    for (tier, text) in [
+        (TierKind::Docker, id.as_str()),
+        (TierKind::Gvisor, ""),
+        (TierKind::Gvisor, "runsc"),
+        (TierKind::Gvisor, &id[..11]),
+        (TierKind::Gvisor, &format!("{id}5c")),
+    ] {
+        let mut keeper = world.keeper();
+        let mut terms = world.lease_terms();
+        terms.tier = tier;
+        let lease = keeper.take(&terms).unwrap();
+        fs::write(world.make_folder_of(&lease).join(MADE_MARK), text).unwrap();
+        drop(keeper);
+        world.until_nothing_is_left();
+    }
+    assert!(!left.has_ended());
 }
 
 #[test]

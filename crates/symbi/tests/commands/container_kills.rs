@@ -16,6 +16,7 @@ use sandbox::engine::{
 use sandbox::lease::{LEASE_LABEL, LeaseId, OWNER_LABEL};
 use serde_json::Value;
 use testkit::engine_proxy::{EngineProxy, Fault};
+use testkit::left_process::LeftProcess;
 
 use crate::containers::{on_engine, told};
 use crate::desk::{Desk, send, wait};
@@ -25,6 +26,8 @@ use crate::desk::{Desk, send, wait};
 const AT_MOST: Duration = Duration::from_secs(10);
 /// For a request to reach the proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time to see a container before its life is over.
+const STARTING: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
@@ -311,4 +314,40 @@ fn on_docker_nothing_outlives_a_kill_at_any_request() {
 #[ignore = "needs docker: run ./test"]
 fn on_gvisor_nothing_outlives_a_kill_at_any_request() {
     nothing_outlives_a_kill_at_any_request("gvisor");
+}
+
+#[test]
+#[ignore = "needs docker: run ./test"]
+fn on_gvisor_a_process_left_by_a_removal_that_its_owner_did_not_survive_is_ended() {
+    for victim in [Victim::Call, Victim::Both] {
+        let user = User::new("gvisor");
+        user.finished_call();
+        // Every step before the removal's answer is held for a moment, and looked at.
+        user.proxy
+            .on("DELETE", "/containers/", Fault::HoldAnswer, 1);
+        user.proxy.on("POST", "/start", Fault::Delay(STARTING), 1);
+        let before: BTreeSet<String> = user.containers().into_iter().collect();
+        let call = user.call(&RunId::new().to_string());
+        let made = || {
+            user.containers()
+                .into_iter()
+                .find(|it| !before.contains(it))
+        };
+        user.until("its container", || made().is_some());
+        let container = made().unwrap();
+        let left = LeftProcess::of(&container).unwrap();
+        assert!(user.proxy.await_held(PATIENCE), "{:?}", user.proxy.seen());
+        assert!(!left.has_ended() && user.containers().is_empty());
+        if victim == Victim::Both {
+            user.kill_supervisor();
+        }
+        send(&call, Signal::KILL);
+        user.proxy.release();
+        wait(call);
+        if victim == Victim::Both {
+            user.finished_call();
+        }
+        user.until("its lease", || user.leases() == 0);
+        assert!(left.has_ended(), "{victim:?}: the lease ended before it");
+    }
 }
