@@ -12,38 +12,19 @@ Exit: 0 where both ratios are within their bounds, 1 otherwise. Needs Linux, Pyt
 command, an engine with the image, and the release binary.
 """
 
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
-import time
 
 sys.dont_write_bytecode = True
-from scratch_project import CONTAINERS, Project, argument_parser, read_arguments
+import paired
+from scratch_project import CONTAINERS, argument_parser, read_arguments
 
 ROUNDS = 20
-# Calls before the first round: the supervisor starts, and the session's first worker is made.
-WARM_UP = 2
 # The most that each may take of the time of `docker run`.
 BOUNDS = {"symbi call": 1.0, "in a session": 0.7}
 RUNTIMES = {"docker": "runc", "gvisor": "runsc"}
-
-TOOL = """[tool]
-name = "nothing"
-version = "1.0.0"
-description = "Does nothing"
-binary = "true"
-[command]
-exec = ["true"]
-[output]
-format = "text"
-"""
-
-POLICY = """@id("anybody-may-call")
-permit(principal, action == Action::"tool_call::nothing", resource);
-"""
 
 # What `symbi` gives every worker, in the words of the engine's command: the defaults of symbiont.toml.
 MIB = 1 << 20
@@ -58,51 +39,6 @@ HARDENING = [
 ]
 
 
-class Session:
-    """One `symbi mcp`, spoken to by hand."""
-
-    def __init__(self, project):
-        self.process = subprocess.Popen(
-            [project.symbi, "--project", project.path, "mcp"], env=project.environment(),
-            cwd=project.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.number = 0
-        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {},
-                                "clientInfo": {"name": "measure", "version": "1"}})
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-    def send(self, message):
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def ask(self, method, params):
-        self.number += 1
-        self.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
-        while True:
-            line = self.process.stdout.readline()
-            if not line:
-                raise SystemExit("the session ended before it answered `%s`" % method)
-            answer = json.loads(line)
-            if answer.get("id") == self.number:
-                return answer
-
-    def call(self):
-        answer = self.ask("tools/call", {"name": "nothing", "arguments": {}})
-        result = answer.get("result", {})
-        if "result" not in answer or result.get("isError"):
-            raise SystemExit("the call in the session failed: %s" % json.dumps(answer))
-        return json.loads(result["content"][0]["text"])
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-
-
-def timed(work):
-    start = time.monotonic()
-    result = work()
-    return (time.monotonic() - start) * 1000, result
-
-
 def docker_run(tier):
     words = ["docker", "run", "--rm", "--runtime", RUNTIMES[tier.name], *HARDENING]
     if tier.name == "gvisor":
@@ -114,47 +50,7 @@ def docker_run(tier):
     if tier.socket:
         environment["DOCKER_HOST"] = "unix://" + tier.socket
 
-    def run():
-        done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=False,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        if done.returncode != 0:
-            raise SystemExit("`docker run` failed: %s" % done.stderr.decode("utf-8", "replace"))
-    return run
-
-
-def one_shot(project):
-    def run():
-        done = project.call("nothing")
-        if done.code != 0:
-            raise SystemExit("`symbi call` failed: %s" % done)
-        return done.json()
-    return run
-
-
-def measure(ways, rounds):
-    """Milliseconds and results of each way, one after the other in turning order."""
-    taken = {name: [] for name in ways}
-    order = list(ways)
-    for _ in range(rounds):
-        for name in order:
-            taken[name].append(timed(ways[name]))
-        order.append(order.pop(0))
-    return taken
-
-
-def tell(taken):
-    """The table; whether all bounds hold."""
-    numbers = {name: [ms for ms, _ in all_of] for name, all_of in taken.items()}
-    base = numbers["docker run"]
-    within = True
-    print("%-14s %10s %10s %12s %12s %7s" % ("", "median ms", "min ms", "of medians", "of minima", "bound"))
-    for name, found in numbers.items():
-        median, least = statistics.median(found), min(found)
-        ratios = median / statistics.median(base), least / min(base)
-        bound = BOUNDS.get(name)
-        within = within and (bound is None or ratios[0] <= bound)
-        print("%-14s %10.0f %10.0f %12.2f %12.2f %7s" % (name, median, least, *ratios, bound or ""))
-    return within
+    return paired.command(words, environment)
 
 
 def tell_where(taken):
@@ -176,20 +72,10 @@ def main():
         parser.error("--rounds must be at least 1")
     if not shutil.which("docker"):
         parser.error("the command `docker` is not there: install the engine's command line")
-    with Project(found.symbi, found.tier, {"nothing": TOOL}) as project:
-        project.write("policies/call.cedar", POLICY)
-        if project.run("trust", "--yes").code != 0:
-            raise SystemExit("the scratch project is not trusted")
-        session = Session(project)
-        ways = {"docker run": docker_run(found.tier), "symbi call": one_shot(project),
-                "in a session": session.call}
-        try:
-            measure(ways, WARM_UP)
-            taken = measure(ways, found.rounds)
-        finally:
-            session.close()
+    with paired.governed(found.symbi, found.tier) as ways:
+        taken = paired.measure({"docker run": docker_run(found.tier), **ways}, found.rounds)
     print("tier %s, %d rounds, load %.1f" % (found.tier.name, found.rounds, os.getloadavg()[0]))
-    within = tell(taken)
+    within = paired.tell(taken, "docker run", BOUNDS)
     tell_where(taken)
     return 0 if within else 1
 
