@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use filegrants::{Holder, StagingPool};
 use sandbox::lease::LeaseId;
@@ -38,6 +39,29 @@ struct Entry {
     waits_for: Option<String>,
     /// The engine knows no container of it, and may still make one.
     is_unseen: bool,
+    /// Since when every attempt to end it has failed.
+    fails_since_ms: Option<u64>,
+}
+
+impl Entry {
+    const fn new(record: LeaseRecord, keeping: Keeping) -> Self {
+        Self {
+            record,
+            keeping,
+            waits_for: None,
+            is_unseen: false,
+            fails_since_ms: None,
+        }
+    }
+
+    /// Whether it makes work: its owner lives, or an end of it is to be hoped for.
+    fn makes_work(&self, now_ms: u64, forsaken: Duration) -> bool {
+        let Some(since_ms) = self.fails_since_ms else {
+            return true;
+        };
+        let fails_for = u128::from(now_ms.saturating_sub(since_ms));
+        !matches!(self.keeping, Keeping::Ending { .. }) || fails_for <= forsaken.as_millis()
+    }
 }
 
 #[derive(Debug)]
@@ -62,13 +86,8 @@ impl Book {
             false => Keeping::Ending { attended: false },
         };
         let entries = found.into_iter().map(|(lease, record)| {
-            let entry = Entry {
-                keeping: keeping(&record),
-                record,
-                waits_for: None,
-                is_unseen: false,
-            };
-            (lease, entry)
+            let keeping = keeping(&record);
+            (lease, Entry::new(record, keeping))
         });
         Self {
             entries: entries.collect(),
@@ -87,8 +106,15 @@ impl Book {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Whether a lease is there that something can still be done for. Those whose attempts have
+    /// all failed for longer than `forsaken` are not.
+    pub(crate) fn has_work(&self, now_ms: u64, forsaken: Duration) -> bool {
+        let mut entries = self.entries.values();
+        entries.any(|entry| entry.makes_work(now_ms, forsaken))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub(crate) fn holds(&self, lease: &str) -> bool {
@@ -134,12 +160,7 @@ impl Book {
         let record = self.record(&lease, terms, owner);
         match self.write(&record) {
             Ok(()) => {
-                let entry = Entry {
-                    record,
-                    keeping: kept,
-                    waits_for: None,
-                    is_unseen: false,
-                };
+                let entry = Entry::new(record, kept);
                 self.entries.insert(lease.to_string(), entry);
                 Response::Done {}
             }
@@ -245,10 +266,12 @@ impl Book {
         }
     }
 
-    pub(crate) fn waits_for(&mut self, lease: &str, what: String) {
+    /// An attempt to end it has failed.
+    pub(crate) fn waits_for(&mut self, lease: &str, what: String, now_ms: u64) {
         if let Some(entry) = self.entries.get_mut(lease) {
             entry.waits_for = Some(what);
             entry.is_unseen = false;
+            entry.fails_since_ms.get_or_insert(now_ms);
         }
     }
 
@@ -257,6 +280,7 @@ impl Book {
         if let Some(entry) = self.entries.get_mut(lease) {
             entry.waits_for = Some(UNSEEN.to_owned());
             entry.is_unseen = true;
+            entry.fails_since_ms = None;
         }
     }
 
@@ -356,5 +380,53 @@ pub(crate) fn said(fault: &FolderFault) -> String {
     match std::error::Error::source(fault) {
         Some(source) => format!("{fault}: {source}"),
         None => fault.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::PrivateFolder;
+    use crate::leases::tests::record;
+    use crate::limits::FORSAKEN_TIME_MAX;
+
+    fn book_of(place: &tempfile::TempDir, records: &[LeaseRecord]) -> Book {
+        let folder = PrivateFolder::open_or_make(&place.path().join("s")).unwrap();
+        let (file, _) = LeaseFile::open(folder).unwrap();
+        let pool = StagingPool::open_ambient(&place.path().join("pool"), 0).unwrap();
+        let found = records.iter().map(|it| (it.lease.clone(), it.clone()));
+        Book::new(file, found.collect(), pool)
+    }
+
+    #[test]
+    fn a_lease_that_nothing_can_be_done_for_makes_no_work_after_its_time_and_one_answer_renews_it()
+    {
+        let place = tempfile::tempdir().unwrap();
+        // Of another start of the machine: their owners are dead.
+        let mut book = book_of(&place, &[record("one"), record("two")]);
+        let last = 5 + u64::try_from(FORSAKEN_TIME_MAX.as_millis()).unwrap();
+        let has_work = |book: &Book, now_ms| book.has_work(now_ms, FORSAKEN_TIME_MAX);
+        book.waits_for("one", "silence".to_owned(), 5);
+        assert!(has_work(&book, last + 1), "nobody has tried the other one");
+        book.waits_for("two", "silence".to_owned(), 5);
+        // Only the first of a row of failures counts.
+        book.waits_for("two", "silence".to_owned(), last);
+        assert!(has_work(&book, last));
+        assert!(!has_work(&book, last + 1));
+        book.unseen("two");
+        assert!(has_work(&book, last + 1));
+        book.waits_for("two", "silence".to_owned(), last + 1);
+        assert!(has_work(&book, last + 1));
+        assert_eq!(book.len(), 2);
+    }
+
+    #[test]
+    fn a_lease_whose_owner_lives_makes_work_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let mut living = record("one");
+        living.boot = clock::boot_id();
+        let mut book = book_of(&place, &[living]);
+        book.waits_for("one", "silence".to_owned(), 0);
+        assert!(book.has_work(u64::MAX, FORSAKEN_TIME_MAX));
     }
 }

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use sandbox::lease::{Lease, LeaseFailed, LeaseId, LeaseKeeper, LeaseRefused, LeaseTerms};
 
 use crate::folder::{FolderFault, PrivateFolder, random_digits};
+use crate::leases;
 use crate::limits::{
     ANSWER_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX, PROTOCOL_VERSION, PRUNE_TIME_MAX, READ_TIME_MAX,
     START_ATTEMPTS_MAX, START_PAUSE, START_TIME_MAX, STORE_DIGITS,
@@ -187,6 +188,30 @@ impl Client {
             }
         }
         Err(fault)
+    }
+
+    /// Starts a supervisor where leases of before are left that none tends to: one of before has
+    /// died with their owners, or has given their engine up. Says whether one was started.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub fn tend_what_is_left(&self) -> Result<bool, ConnectError> {
+        let folder = match PrivateFolder::open(&self.state) {
+            Ok(folder) => folder,
+            Err(FolderFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(false);
+            }
+            Err(fault) => return Err(ConnectError::Folder(fault)),
+        };
+        let is_attended = folder.running().map_err(ConnectError::Folder)?.is_some();
+        if is_attended
+            || leases::read(&folder)
+                .map_err(ConnectError::Folder)?
+                .is_empty()
+        {
+            return Ok(false);
+        }
+        self.connect_or_start().map(|_| true)
     }
 
     /// What the supervisor that runs knows.

@@ -17,7 +17,8 @@ use worker::TierKind;
 use crate::folder::{FolderFault, PrivateFolder, io_fault};
 use crate::limits::{LEASES_BYTES_MAX, LEASES_COMPACTED_BYTES};
 
-const FILE: &str = "leases";
+/// The name of the file.
+pub const LEASES: &str = "leases";
 
 /// One lease, as it stands on disk. No environment, argument or secret is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ pub(crate) struct LeaseFile {
 
 /// What the file in `folder` says: the leases that have not ended. Changes nothing.
 pub(crate) fn read(folder: &PrivateFolder) -> Result<BTreeMap<String, LeaseRecord>, FolderFault> {
-    let bytes = folder.read(FILE, LEASES_BYTES_MAX)?.unwrap_or_default();
+    let bytes = folder.read(LEASES, LEASES_BYTES_MAX)?.unwrap_or_default();
     let mut leases = BTreeMap::new();
     // A last line without its end was never answered.
     let whole = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -71,7 +72,7 @@ pub(crate) fn read(folder: &PrivateFolder) -> Result<BTreeMap<String, LeaseRecor
             Ok(Line::End(lease)) => {
                 leases.remove(&lease);
             }
-            Err(_) => return Err(folder.damaged(FILE)),
+            Err(_) => return Err(folder.damaged(LEASES)),
         }
     }
     Ok(leases)
@@ -96,7 +97,7 @@ impl LeaseFile {
     pub(crate) fn take(&mut self, record: &LeaseRecord) -> Result<(), FolderFault> {
         self.append(&Line::Take(record.clone()))?;
         let synced = self.file.sync_data();
-        synced.map_err(io_fault("sync", &self.folder.path(FILE)))
+        synced.map_err(io_fault("sync", &self.folder.path(LEASES)))
     }
 
     /// Ends a lease; `left` are all that stay.
@@ -113,7 +114,7 @@ impl LeaseFile {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), FolderFault> {
-        let path = self.folder.path(FILE);
+        let path = self.folder.path(LEASES);
         let text = text(line).map_err(io_fault("write", &path))?;
         if let Err(error) = self.file.write_all(&text) {
             // Half a line would spoil the next: the file goes back to its last whole one.
@@ -138,10 +139,10 @@ fn rewrite<'a>(
     let mut bytes = Vec::new();
     for record in leases {
         let line = text(&Line::Take(record.clone()));
-        bytes.extend(line.map_err(io_fault("write", &folder.path(FILE)))?);
+        bytes.extend(line.map_err(io_fault("write", &folder.path(LEASES)))?);
     }
-    folder.replace(FILE, &bytes)?;
-    let file = folder.file(FILE, OFlags::WRONLY | OFlags::APPEND)?;
+    folder.replace(LEASES, &bytes)?;
+    let file = folder.file(LEASES, OFlags::WRONLY | OFlags::APPEND)?;
     folder.sync()?;
     Ok((file, bytes.len() as u64))
 }
@@ -213,7 +214,7 @@ pub(crate) mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = folder(&place);
         for text in ["{}\n", "{\"take\":{\"lease\":\"a\",\"env\":[]}}\n", "x\n"] {
-            folder.replace(FILE, text.as_bytes()).unwrap();
+            folder.replace(LEASES, text.as_bytes()).unwrap();
             assert!(matches!(read(&folder), Err(FolderFault::Damaged { .. })));
         }
     }

@@ -29,6 +29,7 @@ mod wire;
 
 pub use client::{Client, ConnectError, Keeper};
 pub use folder::FolderFault;
+pub use leases::LEASES;
 pub use server::{Terms, serve};
 pub use start::{Launch, StartFault, UnitLaunch, detach, harden, say_ready};
 pub use survey::{Claim, ContainerSurvey, EngineSurvey, Survey, survey};

@@ -31,6 +31,11 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How long a container is looked for that a dead owner may have asked for. The engine must have
 /// answered during all this time that there is none.
 pub const UNSEEN_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long a supervisor stays for leases of dead owners that it cannot end, none of which it has
+/// made any progress with in this time: their engine is gone. It keeps them for the next start.
+pub const FORSAKEN_TIME_MAX: Duration = Duration::from_secs(60 * 60);
+/// Longest time between two looks at what nothing tells of.
+pub const LOOK_PAUSE: Duration = Duration::from_secs(2);
 /// Most leases at a time, whatever the user's capacity says.
 pub const LEASES_MAX: usize = 1024;
 /// Longest lifetime of a lease: that of a session.

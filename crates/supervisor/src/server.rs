@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ use crate::clock;
 use crate::folder::{FolderFault, PrivateFolder, Running, io_fault};
 use crate::leases::LeaseFile;
 use crate::limits::{
-    CONNECTIONS_MAX, ENGINES_MAX, IDLE_TIME_MAX, LOG_BYTES_MAX, RETRY_PAUSE, UNSEEN_TIME_MAX,
+    CONNECTIONS_MAX, ENGINES_MAX, FORSAKEN_TIME_MAX, IDLE_TIME_MAX, LOG_BYTES_MAX, LOOK_PAUSE,
+    RETRY_PAUSE, UNSEEN_TIME_MAX,
 };
 use crate::peer::Namespaces;
 use crate::wire::CapacityLimits;
@@ -50,6 +51,8 @@ pub struct Terms {
     pub idle: Duration,
     /// How long a container is looked for that nobody has seen.
     pub unseen: Duration,
+    /// How long it stays for leases that it cannot end.
+    pub forsaken: Duration,
 }
 
 impl std::fmt::Debug for Terms {
@@ -80,6 +83,7 @@ impl Terms {
             independent: false,
             idle: IDLE_TIME_MAX,
             unseen: UNSEEN_TIME_MAX,
+            forsaken: FORSAKEN_TIME_MAX,
         }
     }
 }
@@ -96,6 +100,8 @@ pub(crate) struct House {
     folder: PrivateFolder,
     log: Mutex<Option<std::fs::File>>,
     wake: OwnedFd,
+    /// Nothing is begun or written any more: the lock goes.
+    is_over: AtomicBool,
     connections: AtomicUsize,
     next_connection: AtomicU64,
 }
@@ -103,6 +109,10 @@ pub(crate) struct House {
 impl House {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// The loop looks at everything again.
@@ -181,6 +191,7 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
         store,
         folder,
         ended: Condvar::new(),
+        is_over: AtomicBool::new(false),
         connections: AtomicUsize::new(0),
         next_connection: AtomicU64::new(1),
         terms,
@@ -197,9 +208,19 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     }
     ready();
     attend(&house, &listener);
+    {
+        let _nobody_writes = house.book();
+        house.is_over.store(true, Ordering::Release);
+    }
     // The name goes while the lock is ours: whoever connects later starts another one.
     let _ = rustix::fs::unlinkat(sockets.fd(), SOCKET, AtFlags::empty());
-    house.say("ended: nothing is left to do");
+    house.say(&match house.book().len() {
+        0 => "ended: nothing is left to do".to_owned(),
+        left => format!(
+            "ended: {left} leases are kept for the next start, because their engines did not \
+             answer for too long"
+        ),
+    });
     drop(lock);
     Ok(())
 }
@@ -252,7 +273,10 @@ fn attend(house: &Arc<House>, listener: &UnixListener) {
         };
         let is_busy = {
             let connected = house.connections.load(Ordering::Acquire) > 0;
-            connected || !house.book().is_empty() || house.terms.persistent
+            let has_work = house
+                .book()
+                .has_work(clock::boot_ms(), house.terms.forsaken);
+            connected || has_work || house.terms.persistent
         };
         idle_since = match is_busy {
             true => None,
@@ -262,7 +286,8 @@ fn attend(house: &Arc<House>, listener: &UnixListener) {
         if until_idle == Some(Duration::ZERO) {
             return;
         }
-        let wait = [until_end, until_idle].into_iter().flatten().min();
+        let wait = [until_end, until_idle, Some(LOOK_PAUSE)];
+        let wait = wait.into_iter().flatten().min();
         if !wait_for(house, listener, &watched, wait) {
             std::thread::sleep(RETRY_PAUSE);
         }

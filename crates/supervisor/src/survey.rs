@@ -67,7 +67,7 @@ pub fn survey(state: &Path, also: &[PathBuf]) -> Result<Survey, FolderFault> {
         ),
         None => Default::default(),
     };
-    for socket in also {
+    for socket in records.values().map(|it| &it.socket).chain(also) {
         if !sockets.contains(socket) {
             sockets.push(socket.clone());
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::clock;
 use crate::leases::LeaseRecord;
 use crate::limits::{RETRY_PAUSE, SWEEP_ATTEMPTS_MAX};
 use crate::removal::{self, Found};
@@ -28,17 +29,24 @@ fn remove(house: &House, record: &LeaseRecord) {
     house.say(&format!("lease {lease} of {} ends", record.owner));
     let mut search = Search::default();
     // Its owner may release it meanwhile.
-    while house.book().holds(lease) {
+    while !house.is_over() && house.book().holds(lease) {
         match search.attempt(house, record) {
             Ok(true) => {
-                match house.book().end(lease) {
+                let mut book = house.book();
+                // The next supervisor may be at the files by now; it sees that nothing is left.
+                if house.is_over() {
+                    return;
+                }
+                let ended = book.end(lease);
+                drop(book);
+                match ended {
                     Ok(()) => house.say(&format!("lease {lease} has ended")),
                     Err(reason) => house.say(&format!("lease {lease}: {reason}")),
                 }
                 return;
             }
             Ok(false) => house.book().unseen(lease),
-            Err(reason) => house.book().waits_for(lease, reason),
+            Err(reason) => house.book().waits_for(lease, reason, clock::boot_ms()),
         }
         house.ended.notify_all();
         std::thread::sleep(RETRY_PAUSE);
@@ -87,6 +95,9 @@ pub(crate) fn sweep_in_background(house: &Arc<House>, engine: PathBuf) {
     let shared = Arc::clone(house);
     let begun = std::thread::Builder::new().spawn(move || {
         for _ in 0..SWEEP_ATTEMPTS_MAX {
+            if shared.is_over() {
+                return;
+            }
             match sweep(&shared, &engine) {
                 Ok(_) => return,
                 Err(reason) => shared.say(&format!("{}: {reason}", engine.display())),

@@ -89,6 +89,7 @@ impl ReadyTier {
 
 /// The tier that the project is configured for.
 pub(crate) fn tier(open: &OpenProject, config: &Config) -> Result<ReadyTier, Failure> {
+    supervising::tend_what_is_left(&open.dirs);
     let sandbox = &config.sandbox;
     if let Some(settings) = sandbox.container() {
         return container_tier(open, sandbox.tier, settings);

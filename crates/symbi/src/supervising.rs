@@ -7,6 +7,7 @@ use project::{UserConfig, UserDirs};
 use supervisor::{CapacityLimits, Client, ConnectError, Launch, UnitLaunch};
 
 use crate::exit::{Exit, Failure, chain};
+use crate::output::Output;
 
 /// The program that starts transient units.
 const SYSTEMD_RUN: &str = "/usr/bin/systemd-run";
@@ -59,6 +60,18 @@ pub(crate) fn capacity(dirs: &UserDirs) -> Result<CapacityLimits, String> {
         cpu_milli: user.capacity.cpu_milli,
         memory_mib: user.capacity.memory_mib,
     })
+}
+
+/// What dead runs left is tended to at every start, whatever this one needs. One that needs no
+/// supervisor goes on without it.
+pub(crate) fn tend_what_is_left(dirs: &UserDirs) {
+    let tended = client(dirs).map_err(|failure| failure.message);
+    let tended = tended.and_then(|it| it.tend_what_is_left().map_err(|error| chain(&error)));
+    if let Err(reason) = tended {
+        Output::new(false).note(&format!(
+            "warning: leases of dead runs are left, and nobody removes their containers: {reason}"
+        ));
+    }
 }
 
 /// Without a supervisor no container is made.

@@ -1,12 +1,14 @@
 //! `symbi sandbox`: what workers, leases and private copies there are, and what of them is dead.
 
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use filegrants::{ChargeEntry, ChargeState, StagingPool};
 use project::{UserConfig, UserDirs};
 use serde_json::{Value, json};
 use supervisor::{
-    CapacityLimits, Claim, ConnectError, EngineSurvey, LeaseState, LeaseStatus, Status, Survey,
+    CapacityLimits, Claim, ConnectError, EngineSurvey, LEASES, LeaseState, LeaseStatus, Status,
+    Survey,
 };
 use symbi_runtime::clock;
 
@@ -31,6 +33,7 @@ struct Picture {
     supervisor: Option<Status>,
     /// Why the one that runs does not say.
     silent: Option<String>,
+    leases: Vec<LeaseStatus>,
     capacity: CapacityLimits,
     survey: Survey,
     staging_max: u64,
@@ -51,7 +54,15 @@ impl Picture {
             .map_err(|fault| Failure::of(Exit::Storage, &fault))?;
         let pool = pool(dirs)?;
         let charges = pool.as_ref().map(StagingPool::survey).transpose();
+        // What a supervisor says is newer than what is on disk, and says what a dead one waits for.
+        let mut leases = match &supervisor {
+            Some(status) => status.leases.clone(),
+            None => survey.leases.clone(),
+        };
+        let running = supervisor.as_ref().map(|it| it.pid);
+        explain(&mut leases, &survey, running, &dirs.supervisor());
         Ok(Self {
+            leases,
             supervisor,
             silent,
             capacity,
@@ -63,12 +74,8 @@ impl Picture {
         })
     }
 
-    /// What the supervisor says is newer than what is on disk, and says what a dead one waits for.
     fn leases(&self) -> &[LeaseStatus] {
-        match &self.supervisor {
-            Some(status) => &status.leases,
-            None => &self.survey.leases,
-        }
+        &self.leases
     }
 
     fn staged(&self) -> u64 {
@@ -92,6 +99,32 @@ impl Picture {
                 .filter(|it| it.state == ChargeState::Dead)
                 .count(),
         ]
+    }
+}
+
+/// Says of each dead lease whose engine does not answer that this is why it stays, and what can be
+/// done. Nothing ends such a lease by itself: that engine may have its container still.
+fn explain(leases: &mut [LeaseStatus], survey: &Survey, running: Option<u32>, state: &Path) {
+    let dead = leases
+        .iter_mut()
+        .filter(|it| it.state == LeaseState::Ending);
+    for lease in dead {
+        let mut engines = survey.engines.iter();
+        let engine = engines.find(|it| it.socket == lease.socket);
+        let Some(why) = engine.and_then(|it| it.containers.as_ref().err()) else {
+            continue;
+        };
+        let end = running.map_or_else(String::new, |pid| {
+            format!("end the supervisor (kill {pid}) and ")
+        });
+        lease.waits_for = Some(format!(
+            "its engine at {} does not answer ({why}); start that engine, and what is left there \
+             is removed by the supervisor, which the next call or `symbi sandbox prune` starts. \
+             Where that engine and its containers are gone for good, and no lease is live: \
+             {end}move `{}` away",
+            lease.socket.display(),
+            state.join(LEASES).display()
+        ));
     }
 }
 
@@ -147,7 +180,7 @@ fn status(dirs: &UserDirs, output: Output) -> Result<Exit, Failure> {
         let [leases, containers, charges] = picture.dead();
         output.line(&format!(
             "dead: {leases} leases, {containers} containers, {charges} staging charges; \
-             `symbi sandbox prune` removes them"
+             `symbi sandbox prune` removes what of them is provably gone"
         ));
     }
     Ok(Exit::Done)
@@ -314,11 +347,8 @@ fn prune(dirs: &UserDirs, output: Output) -> Result<Exit, Failure> {
                 .map(|it| format!("staging charge of {}", charge_text(it))),
         );
     }
-    let left = match supervising::client(dirs)?.status() {
-        Ok(status) => status.leases,
-        Err(_) => Vec::new(),
-    };
-    let left: Vec<_> = left
+    let left: Vec<_> = Picture::take(dirs)?
+        .leases
         .into_iter()
         .filter(|lease| lease.state == LeaseState::Ending)
         .collect();

@@ -112,14 +112,15 @@ impl User {
     }
 
     fn supervisor(&self) -> Option<i32> {
-        let pid = self.status()["supervisor"]["pid"].as_i64()?;
-        i32::try_from(pid).ok()
+        let status = self.status();
+        let supervisor = status["supervisor"].as_object()?;
+        let pid = supervisor["process"].as_i64().unwrap();
+        Some(i32::try_from(pid).unwrap())
     }
 
     fn kill_supervisor(&self) {
-        if let Some(pid) = self.supervisor().and_then(Pid::from_raw) {
-            kill_process(pid, Signal::KILL).unwrap();
-        }
+        let pid = self.supervisor().expect("a supervisor runs");
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
     /// The ids of this user's containers.
@@ -154,7 +155,9 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         self.proxy.release();
-        self.kill_supervisor();
+        if self.supervisor().is_some() {
+            self.kill_supervisor();
+        }
         let _ = fs::remove_dir_all(self.proxy.socket().parent().unwrap());
     }
 }

@@ -1,8 +1,9 @@
 //! What goes out on stdout and stderr, whatever the command.
 
 use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::desk::{Desk, Ended, interrupt, until};
 
@@ -186,4 +187,35 @@ fn an_interrupt_is_caught_before_anything_else_is_done() {
         assert!(ended.code.is_some(), "a signal ended it: {}", ended.stderr);
         desk.nothing_is_left();
     }
+}
+
+#[test]
+fn every_start_tends_to_what_dead_runs_left_whatever_its_own_tier() {
+    let desk = project();
+    let folder = desk.path("state/symbi/supervisor");
+    let mut private = fs::DirBuilder::new();
+    private.mode(0o700).recursive(true).create(&folder).unwrap();
+    let lease = json!({ "take": {
+        "lease": "5".repeat(32), "tier": "docker", "socket": desk.path("gone.sock"),
+        "staging": desk.path("state"), "memory_mib": 1, "cpu_milli": 1,
+        "owner": { "pid": 4_194_303, "started": 1 }, "boot": "of before", "until_ms": 1,
+        "taken_at": 1
+    }});
+    fs::write(folder.join("leases"), format!("{lease}\n")).unwrap();
+    fs::set_permissions(folder.join("leases"), fs::Permissions::from_mode(0o600)).unwrap();
+    let call = [&CALL[..], &["--arg", "output=out/copy.csv"]].concat();
+    let told = desk.symbi(&call).expect(0);
+    assert!(!told.stderr.contains("warning"), "{}", told.stderr);
+    let status = object(&desk.symbi(&["sandbox", "status", "--json"]).expect(0));
+    let pid = status["supervisor"]["process"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let why = status["leases"][0]["waits_for"].as_str().unwrap();
+    assert!(why.contains("gone.sock does not answer"), "{why}");
+    // One that cannot be tended to does not stop who needs no container.
+    fs::write(folder.join("leases"), "no lease\n").unwrap();
+    let call = [&CALL[..], &["--arg", "output=out/other.csv"]].concat();
+    desk.symbi(&call)
+        .expect(0)
+        .says("leases of dead runs are left");
 }

@@ -135,3 +135,49 @@ fn an_engine_that_was_down_while_its_owner_died_is_cleaned_when_it_is_back() {
     user.engine.restart().unwrap();
     user.until_nothing_is_left("the engine is back");
 }
+
+#[test]
+fn a_lease_whose_engine_is_gone_stays_through_every_prune_and_status_says_what_to_do() {
+    let user = User::new();
+    user.proxy.at(3, Fault::HoldAnswer);
+    let owner = user.owner("one_worker");
+    assert!(user.proxy.await_held(Duration::from_secs(20)));
+    user.engine.stop();
+    user.kill(owner.id());
+    ended(owner);
+    user.until("the lease ends", || {
+        let leases = user.client().status().unwrap().leases;
+        leases[0].state == supervisor::LeaseState::Ending
+    });
+    let supervisor = user.supervisor_pid();
+    let (_, said, _) = user.symbi(&["sandbox", "status"]);
+    let socket = user.engine.socket().display().to_string();
+    for part in [
+        format!("its engine at {socket} does not answer"),
+        "start that engine".to_owned(),
+        format!("end the supervisor (kill {supervisor})"),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    // As it ends by itself after an hour.
+    user.kill(supervisor);
+    let (_, said, _) = user.symbi(&["sandbox", "status"]);
+    assert!(
+        said.contains("none runs") && said.contains("start that engine"),
+        "{said}"
+    );
+    let (code, said, _) = user.symbi(&["sandbox", "prune"]);
+    assert_eq!(code, 0);
+    assert!(
+        said.contains("left: lease") && said.contains("start that engine"),
+        "{said}"
+    );
+    assert!(!said.contains("removed lease"), "{said}");
+    user.kill(user.supervisor_pid());
+    user.engine.restart().unwrap();
+    user.until("the killed one is gone, and another is started", || {
+        user.client().tend_what_is_left().unwrap()
+    });
+    assert!(!user.client().tend_what_is_left().unwrap());
+    user.until_nothing_is_left("the next start has tended to it");
+}
