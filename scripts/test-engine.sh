@@ -3,7 +3,8 @@
 # that leads nowhere.
 #
 #   scripts/test-engine.sh start DIR    says the socket's path once it answers
-#   scripts/test-engine.sh left DIR     says each container that is there; fails if one is
+#   scripts/test-engine.sh left DIR     says what is left of containers: themselves, their processes,
+#                                       control groups and mounts; fails if there is any
 #   scripts/test-engine.sh stop DIR     ends it with all that it started, and removes DIR
 #
 # DIR must be short: a socket's path has at most 107 bytes. Needs root.
@@ -23,22 +24,24 @@ ask() {
     curl --silent --fail --max-time 10 --unix-socket "$socket" "http://engine$1"
 }
 
-# Its name has at most 15 bytes, and is the same for the same DIR.
-bridge=symbi-$(printf '%s' "$dir" | cksum | cut -d ' ' -f 1 | tail -c 9)
+# Of its bridge, and of the control group that all its containers are in. A bridge's name has at most
+# 15 bytes; it is the same for the same DIR.
+name=symbi-$(printf '%s' "$dir" | cksum | cut -d ' ' -f 1 | tail -c 9)
 
 start() {
     mkdir -p -m 0700 "$dir"
     # TEST-NET-2 of RFC 5737: nobody's addresses.
-    [[ -e /sys/class/net/$bridge ]] || ip link add name "$bridge" type bridge
-    ip address replace 198.51.100.1/24 dev "$bridge"
-    ip link set dev "$bridge" up
+    [[ -e /sys/class/net/$name ]] || ip link add name "$name" type bridge
+    ip address replace 198.51.100.1/24 dev "$name"
+    ip link set dev "$name" up
     cat > "$dir/daemon.json" << 'END'
 {"runtimes": {"runsc": {"path": "/usr/bin/runsc",
   "runtimeArgs": ["--platform=ptrace", "--network=none", "--fsgofer-host-uds"]}}}
 END
     setsid dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" \
         --exec-root "$dir/exec" --host "unix://$socket" --pidfile "$dir/pid" \
-        --iptables=false --ip-masq=false --ip-forward=false --bridge="$bridge" \
+        --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent="$name" \
+        --iptables=false --ip-masq=false --ip-forward=false --bridge="$name" \
         > "$dir/log" 2>&1 < /dev/null &
     local tries
     for tries in {1..300}; do
@@ -56,16 +59,6 @@ END
     complain 'the engine does not answer'
 }
 
-left() {
-    local found
-    found=$(ask '/containers/json?all=true' |
-        python3 -c 'import json, sys
-for it in json.load(sys.stdin): print("container", it["Id"][:12], it["Names"], it["State"])')
-    [[ -z $found ]] && return
-    printf 'left behind: %s\n' "$found"
-    return 1
-}
-
 # The ids of processes whose command line names the folder: the engine, its helper, its shims.
 processes() {
     local file
@@ -75,6 +68,35 @@ processes() {
             printf '%s\n' "${file//[!0-9]/}"
         fi
     done
+}
+
+# The folders of control groups below the engine's own, the deepest first.
+control_groups() {
+    find /sys/fs/cgroup -depth -type d -path "*/$name/*" 2> /dev/null || true
+}
+
+# Each thing that is left of a container, on a line of its own.
+leftovers() {
+    local id
+    ask '/containers/json?all=true' |
+        python3 -c 'import json, sys
+for it in json.load(sys.stdin): print("container", it["Id"][:12], it["Names"], it["State"])'
+    for id in $(processes); do
+        case $(readlink "/proc/$id/exe") in
+            */dockerd | */containerd | '') ;;
+            *) printf 'process %s: %s\n' "$id" "$(tr '\0' ' ' 2> /dev/null < "/proc/$id/cmdline")" ;;
+        esac
+    done
+    control_groups | sed 's/^/control group /'
+    awk -v data="$dir/data/" 'index($5, data) == 1 { print "mount", $5 }' /proc/self/mountinfo
+}
+
+left() {
+    local found
+    found=$(leftovers)
+    [[ -z $found ]] && return
+    sed 's/^/left behind: /' <<< "$found"
+    return 1
 }
 
 stop() {
@@ -90,10 +112,11 @@ stop() {
     for id in $(processes); do
         kill -KILL "$id" 2> /dev/null || true
     done
-    [[ ! -e /sys/class/net/$bridge ]] || ip link delete dev "$bridge"
+    [[ ! -e /sys/class/net/$name ]] || ip link delete dev "$name"
     while read -r place; do
         umount --lazy "$place" || true
     done < <(awk -v dir="$dir/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | sort -r)
+    find /sys/fs/cgroup -depth -type d -path "*/$name*" -exec rmdir {} + 2> /dev/null || true
     rm -rf --one-file-system "$dir"
 }
 
