@@ -8,22 +8,23 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use sandbox::lease::{Lease, LeaseFailed, LeaseId, LeaseKeeper, LeaseRefused, LeaseTerms};
 
-use crate::folder::{FolderFault, PrivateFolder, random_digits};
+use crate::door::SOCKET;
+use crate::folder::{FolderFault, Holding, PrivateFolder, Running, random_digits};
 use crate::leases;
 use crate::limits::{
-    ANSWER_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX, PROTOCOL_VERSION, PRUNE_TIME_MAX, READ_TIME_MAX,
-    START_ATTEMPTS_MAX, START_PAUSE, START_TIME_MAX, STORE_DIGITS,
+    ANSWER_TIME_MAX, DOOR_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX, PROTOCOL_VERSION, PRUNE_TIME_MAX,
+    READ_TIME_MAX, START_ATTEMPTS_MAX, START_PAUSE, START_TIME_MAX, STORE_DIGITS,
 };
 use crate::line::Lines;
 use crate::peer::{self, Namespaces, PeerRefused};
-use crate::server::SOCKET;
 use crate::start::{self, Launch, StartFault};
+use crate::sys;
 use crate::wire::{Hello, Request, Response, Status, Terms, Welcome};
 
 /// Digits of a lease's id.
@@ -44,6 +45,13 @@ pub struct Client {
 pub enum ConnectError {
     /// None runs.
     NotRunning,
+    /// One runs, and does not listen yet.
+    Begins,
+    /// One runs, and its socket is not there, or is not its own.
+    Lost {
+        pid: u32,
+        path: PathBuf,
+    },
     Folder(FolderFault),
     Io {
         step: &'static str,
@@ -72,6 +80,15 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRunning => f.write_str("no supervisor runs"),
+            Self::Begins => f.write_str("the supervisor has begun, and does not listen yet"),
+            Self::Lost { pid, path } => write!(
+                f,
+                "the supervisor, process {pid}, is not what is at `{}`: its socket was removed or \
+                 replaced; it makes it anew within {} seconds, unless something there stops it: \
+                 remove what is there, or end it, and the next call starts another: kill {pid}",
+                path.display(),
+                DOOR_TIME_MAX.as_secs()
+            ),
             Self::Folder(fault) => fault.fmt(f),
             Self::Io { step, .. } => write!(f, "the supervisor: cannot {step}"),
             Self::Foreign(refused) => {
@@ -139,24 +156,18 @@ impl Client {
     /// [`ConnectError::NotRunning`] among others.
     pub(crate) fn connect(&self) -> Result<Link, ConnectError> {
         // It says where its socket is: another process may have another folder for sockets.
-        let running = match PrivateFolder::open(&self.state) {
-            Ok(folder) => folder.running().map_err(ConnectError::Folder)?,
-            Err(FolderFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+        let holding = match PrivateFolder::open(&self.state) {
+            Ok(folder) => folder.holding().map_err(ConnectError::Folder)?,
+            Err(FolderFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Holding::Nobody
+            }
             Err(fault) => return Err(ConnectError::Folder(fault)),
         };
-        let running = running.ok_or(ConnectError::NotRunning)?;
-        let sockets = PrivateFolder::open(&running.sockets).map_err(ConnectError::Folder)?;
-        let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
-        let link = connect_at_once(&at).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ConnectError::NotRunning,
-            _ => io_step("connect to it")(error),
-        });
-        link.and_then(greet).map_err(|error| match error {
-            ConnectError::Io { source, .. } if is_late(&source) => {
-                ConnectError::Silent { pid: running.pid }
-            }
-            other => other,
-        })
+        match holding {
+            Holding::Nobody => Err(ConnectError::NotRunning),
+            Holding::Beginner => Err(ConnectError::Begins),
+            Holding::Supervisor(running) => knock(&running),
+        }
     }
 
     /// A conversation with the supervisor, which is started where none runs.
@@ -165,6 +176,11 @@ impl Client {
         for _ in 0..START_ATTEMPTS_MAX {
             match self.connect() {
                 Err(ConnectError::NotRunning) => {}
+                // It has the lock, and is about to listen, or to make its socket anew.
+                Err(ConnectError::Begins | ConnectError::Lost { .. }) => match self.await_door() {
+                    Err(ConnectError::NotRunning) => {}
+                    other => return other,
+                },
                 // It has the lock: another one would end at once.
                 Err(silent @ ConnectError::Silent { .. }) => {
                     fault = silent;
@@ -182,12 +198,29 @@ impl Client {
             for _ in 0..looks {
                 match self.connect() {
                     Err(ConnectError::NotRunning) => std::thread::sleep(START_PAUSE),
-                    Err(ConnectError::Io { step: GREET, .. }) => break,
+                    Err(
+                        ConnectError::Io { step: GREET, .. }
+                        | ConnectError::Begins
+                        | ConnectError::Lost { .. },
+                    ) => break,
                     other => return other,
                 }
             }
         }
         Err(fault)
+    }
+
+    /// Waits for one that has the lock to listen.
+    fn await_door(&self) -> Result<Link, ConnectError> {
+        let until = Instant::now() + DOOR_TIME_MAX;
+        loop {
+            match self.connect() {
+                Err(ConnectError::Begins | ConnectError::Lost { .. }) if Instant::now() < until => {
+                    std::thread::sleep(START_PAUSE);
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Starts a supervisor where leases of before are left that none tends to: one of before has
@@ -203,7 +236,8 @@ impl Client {
             }
             Err(fault) => return Err(ConnectError::Folder(fault)),
         };
-        let is_attended = folder.running().map_err(ConnectError::Folder)?.is_some();
+        let holding = folder.holding().map_err(ConnectError::Folder)?;
+        let is_attended = holding != Holding::Nobody;
         if is_attended
             || leases::read(&folder)
                 .map_err(ConnectError::Folder)?
@@ -239,6 +273,39 @@ impl Client {
             other => Err(unexpected(other)),
         }
     }
+}
+
+/// A conversation with a supervisor that runs.
+fn knock(running: &Running) -> Result<Link, ConnectError> {
+    let lost = || ConnectError::Lost {
+        pid: running.pid,
+        path: running.sockets.join(SOCKET),
+    };
+    let sockets = PrivateFolder::open(&running.sockets).map_err(|fault| match fault {
+        FolderFault::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => lost(),
+        fault => ConnectError::Folder(fault),
+    })?;
+    let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
+    let link = connect_at_once(&at).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => lost(),
+        _ => io_step("connect to it")(error),
+    });
+    let link = link.and_then(|stream| match peer_pid(&stream) {
+        Some(pid) if pid != running.pid => Err(lost()),
+        _ => greet(stream),
+    });
+    link.map_err(|error| match error {
+        ConnectError::Io { source, .. } if is_late(&source) => {
+            ConnectError::Silent { pid: running.pid }
+        }
+        other => other,
+    })
+}
+
+/// The process that listens at the other end.
+fn peer_pid(stream: &UnixStream) -> Option<u32> {
+    let (_, pid) = sys::peer_credentials(stream).ok()?;
+    u32::try_from(pid).ok()
 }
 
 /// Never waits: who is stopped takes connections until they are too many, and then none.

@@ -105,6 +105,13 @@ fn take(house: &House, lease: &str, terms: &Terms, owner: (Holder, u64)) -> Resp
         let reason = "the lease's id is not of this supervisor".to_owned();
         return Response::Unavailable { reason };
     };
+    if house.is_replaced() {
+        let reason = "the supervisor's folder was removed or replaced while it ran; end this \
+                      session and begin it anew: another supervisor then keeps its leases";
+        return Response::Unavailable {
+            reason: reason.to_owned(),
+        };
+    }
     let ready = house.remember(&terms.socket);
     let limits = ready.and_then(|()| (house.terms.capacity)());
     let limits = match limits {

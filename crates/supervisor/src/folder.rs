@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, open, openat, statat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,24 @@ pub(crate) struct Running {
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
+/// Who has a folder's lock, if anybody has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Holding {
+    Nobody,
+    /// One that has not said where it listens.
+    Beginner,
+    Supervisor(Running),
+}
+
 impl Lock {
+    /// Whether it is still what others find who look for the lock of `state`.
+    pub(crate) fn is_in_place(&self, state: &Path) -> bool {
+        let found = PrivateFolder::open(state)
+            .ok()
+            .and_then(|it| it.inode(LOCK));
+        found.is_some() && found == fstat(&self.0).ok().map(|it| (it.st_dev, it.st_ino))
+    }
+
     pub(crate) fn say(&self, running: &Running) -> io::Result<()> {
         let text = serde_json::to_vec(running)?;
         self.0.set_len(0)?;
@@ -182,22 +199,35 @@ impl PrivateFolder {
     pub(crate) fn lock(&self) -> Result<Lock, FolderFault> {
         let file = self.file(LOCK, OFlags::CREATE | OFlags::RDWR)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock(file)),
+            Ok(()) => {
+                // What the last one said of itself is not true of this one.
+                file.set_len(0)
+                    .map_err(io_fault("write", &self.path(LOCK)))?;
+                Ok(Lock(file))
+            }
             Err(Errno::WOULDBLOCK) => Err(FolderFault::Taken),
             Err(errno) => Err(io_fault("lock", &self.path(LOCK))(errno)),
         }
     }
 
-    /// The supervisor that has the lock, if one has it and has said so.
-    pub(crate) fn running(&self) -> Result<Option<Running>, FolderFault> {
+    /// Who has the lock.
+    pub(crate) fn holding(&self) -> Result<Holding, FolderFault> {
         let Some(bytes) = self.read(LOCK, LOCK_BYTES_MAX)? else {
-            return Ok(None);
+            return Ok(Holding::Nobody);
         };
         let file = self.file(LOCK, OFlags::RDONLY)?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => Ok(serde_json::from_slice(&bytes).ok()),
-            _ => Ok(None),
+            Err(Errno::WOULDBLOCK) => {
+                Ok(serde_json::from_slice(&bytes).map_or(Holding::Beginner, Holding::Supervisor))
+            }
+            _ => Ok(Holding::Nobody),
         }
+    }
+
+    /// Which file `name` is, if it is there.
+    pub(crate) fn inode(&self, name: &str) -> Option<(u64, u64)> {
+        let found = statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((found.st_dev, found.st_ino))
     }
 
     /// What the ids of this folder's leases begin with, if that was made.
@@ -275,10 +305,14 @@ mod tests {
         let lock = folder.lock().unwrap();
         lock.say(&running).unwrap();
         assert!(matches!(folder.lock(), Err(FolderFault::Taken)));
-        assert_eq!(folder.running().unwrap(), Some(running));
+        assert_eq!(folder.holding().unwrap(), Holding::Supervisor(running));
         drop(lock);
-        assert_eq!(folder.running().unwrap(), None);
-        folder.lock().unwrap();
+        assert_eq!(folder.holding().unwrap(), Holding::Nobody);
+        let again = folder.lock().unwrap();
+        assert_eq!(folder.holding().unwrap(), Holding::Beginner);
+        assert!(again.is_in_place(&place.path().join("s")));
+        fs::remove_file(place.path().join("s/lock")).unwrap();
+        assert!(!again.is_in_place(&place.path().join("s")));
     }
 
     #[test]

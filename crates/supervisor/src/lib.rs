@@ -12,6 +12,7 @@ mod capacity;
 mod client;
 mod clock;
 mod conversation;
+mod door;
 mod folder;
 mod leases;
 pub mod limits;

@@ -36,6 +36,10 @@ pub const UNSEEN_TIME_MAX: Duration = Duration::from_secs(120);
 pub const FORSAKEN_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Longest time between two looks at what nothing tells of.
 pub const LOOK_PAUSE: Duration = Duration::from_secs(2);
+/// How long a client waits for a supervisor that has lost its socket, and looks for it by
+/// [`LOOK_PAUSE`].
+pub const DOOR_TIME_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(LOOK_PAUSE.as_secs() * 2 < DOOR_TIME_MAX.as_secs());
 /// Most leases at a time, whatever the user's capacity says.
 pub const LEASES_MAX: usize = 1024;
 /// Longest lifetime of a lease: that of a session.

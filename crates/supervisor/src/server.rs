@@ -2,7 +2,7 @@
 //! loop that waits for whatever is next.
 
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use filegrants::StagingPool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::book::{Book, said};
 use crate::clock;
-use crate::folder::{FolderFault, PrivateFolder, Running, io_fault};
+use crate::door::Door;
+use crate::folder::{FolderFault, Lock, PrivateFolder, Running, io_fault};
 use crate::leases::LeaseFile;
 use crate::limits::{
     CONNECTIONS_MAX, ENGINES_MAX, FORSAKEN_TIME_MAX, IDLE_TIME_MAX, LOG_BYTES_MAX, LOOK_PAUSE,
@@ -26,7 +27,6 @@ use crate::peer::Namespaces;
 use crate::wire::CapacityLimits;
 use crate::{conversation, tending};
 
-pub(crate) const SOCKET: &str = "supervisor";
 pub(crate) const ENGINES: &str = "engines";
 const ENGINES_BYTES_MAX: u64 = 128 << 10;
 const LOG: &str = "log";
@@ -100,6 +100,8 @@ pub(crate) struct House {
     folder: PrivateFolder,
     log: Mutex<Option<std::fs::File>>,
     wake: OwnedFd,
+    /// Another may be the supervisor of its folder.
+    is_replaced: AtomicBool,
     /// Nothing is begun or written any more: the lock goes.
     is_over: AtomicBool,
     connections: AtomicUsize,
@@ -109,6 +111,10 @@ pub(crate) struct House {
 impl House {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -169,8 +175,7 @@ pub(crate) fn remembered(folder: &PrivateFolder) -> Result<Vec<PathBuf>, FolderF
 pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     let folder = PrivateFolder::open_or_make(&terms.state)?;
     let lock = folder.lock()?;
-    let sockets = PrivateFolder::open_or_make(&terms.sockets)?;
-    let listener = listen(&sockets)?;
+    let mut door = Door::open(&terms.sockets)?;
     let store = folder.store()?;
     let (file, found) = LeaseFile::open(PrivateFolder::open(&terms.state)?)?;
     // For its references only: no space of it is taken here.
@@ -191,6 +196,7 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
         store,
         folder,
         ended: Condvar::new(),
+        is_replaced: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
         connections: AtomicUsize::new(0),
         next_connection: AtomicU64::new(1),
@@ -207,13 +213,15 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
         tending::sweep_in_background(&house, engine);
     }
     ready();
-    attend(&house, &listener);
+    attend(&house, &lock, &mut door);
     {
         let _nobody_writes = house.book();
         house.is_over.store(true, Ordering::Release);
     }
     // The name goes while the lock is ours: whoever connects later starts another one.
-    let _ = rustix::fs::unlinkat(sockets.fd(), SOCKET, AtFlags::empty());
+    if lock.is_in_place(&house.terms.state) {
+        door.remove(&house.terms.sockets);
+    }
     house.say(&match house.book().len() {
         0 => "ended: nothing is left to do".to_owned(),
         left => format!(
@@ -225,25 +233,6 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     Ok(())
 }
 
-/// Listens under a hidden name first, so that whoever sees the socket can connect to it. With the
-/// lock held, a socket of that name is a dead one's.
-fn listen(sockets: &PrivateFolder) -> Result<UnixListener, FolderFault> {
-    let hidden = format!(".{SOCKET}");
-    let path = sockets.path(SOCKET);
-    for stale in [hidden.as_str(), SOCKET] {
-        let _ = rustix::fs::unlinkat(sockets.fd(), stale, AtFlags::empty());
-    }
-    // Through the held folder: its own path may be longer than a socket's address.
-    let at = format!("/proc/self/fd/{}/{hidden}", sockets.fd().as_raw_fd());
-    let listener = UnixListener::bind(at).map_err(io_fault("listen at", &path))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(io_fault("listen at", &path))?;
-    rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), SOCKET)
-        .map_err(io_fault("name", &path))?;
-    Ok(listener)
-}
-
 fn open_log(folder: &PrivateFolder) -> Result<std::fs::File, FolderFault> {
     let log = folder.file(LOG, OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND)?;
     if log.metadata().is_ok_and(|it| it.len() > LOG_BYTES_MAX) {
@@ -253,9 +242,10 @@ fn open_log(folder: &PrivateFolder) -> Result<std::fs::File, FolderFault> {
 }
 
 /// The loop. Returns when nothing has been there for the idle time.
-fn attend(house: &Arc<House>, listener: &UnixListener) {
+fn attend(house: &Arc<House>, lock: &Lock, door: &mut Door) {
     let mut idle_since = Some(Instant::now());
     loop {
+        look(house, lock, door);
         let unattended = {
             let mut book = house.book();
             book.expire(clock::boot_ms());
@@ -288,10 +278,41 @@ fn attend(house: &Arc<House>, listener: &UnixListener) {
         }
         let wait = [until_end, until_idle, Some(LOOK_PAUSE)];
         let wait = wait.into_iter().flatten().min();
-        if !wait_for(house, listener, &watched, wait) {
+        if !wait_for(house, &door.listener, &watched, wait) {
             std::thread::sleep(RETRY_PAUSE);
         }
-        accept_all(house, listener);
+        accept_all(house, &door.listener);
+    }
+}
+
+/// Whether clients still find this supervisor. A socket that was removed or replaced is made anew;
+/// whose lock was, has nothing to say any more to whoever comes, and only tends to what it has.
+fn look(house: &House, lock: &Lock, door: &mut Door) {
+    let Terms { state, sockets, .. } = &house.terms;
+    let is_replaced = !lock.is_in_place(state);
+    if is_replaced != house.is_replaced.swap(is_replaced, Ordering::AcqRel) {
+        house.say(match is_replaced {
+            true => "the lock was removed or replaced: no more leases are given",
+            false => "the lock is back",
+        });
+    }
+    if is_replaced || door.is_in_place(sockets) {
+        return;
+    }
+    match Door::open(sockets) {
+        Ok(new) => {
+            *door = new;
+            house.say("the socket was removed or replaced, and is made anew");
+        }
+        // Once: it is tried again with every look.
+        Err(_) if door.is_stuck => {}
+        Err(fault) => {
+            door.is_stuck = true;
+            house.say(&format!(
+                "the socket was removed or replaced, and cannot be made anew: {}",
+                said(&fault)
+            ));
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Who may talk to a supervisor, and what becomes of those who talk nonsense.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use sandbox::lease::LeaseKeeper as _;
-use supervisor::limits::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
+use sandbox::lease::{LeaseKeeper as _, LeaseRefused};
+use supervisor::limits::{CONNECTIONS_MAX, DOOR_TIME_MAX, LOOK_PAUSE, MESSAGE_BYTES_MAX};
 use supervisor::{ConnectError, Keeper};
 
 use crate::fixture::{SOON, World};
@@ -222,4 +224,98 @@ fn a_lease_of_another_process_or_supervisor_cannot_be_taken_or_released() {
         assert!(said.contains("unavailable"), "{said}");
     }
     assert!(world.status().leases.is_empty());
+}
+
+/// A socket whose name is taken away in some way.
+fn robbed(rob: impl FnOnce(&Path)) {
+    let world = World::new();
+    let running = world.serve();
+    let mut keeper = world.keeper();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    rob(&world.path("run"));
+    // Whoever comes meanwhile waits for it, and starts no other.
+    let other = world.keeper();
+    world.until("it is found again", |world| {
+        world.status().leases.len() == 1
+    });
+    keeper.release(lease).unwrap();
+    drop((keeper, other));
+    running.ends().unwrap();
+    assert!(!world.path("run/supervisor").exists());
+}
+
+#[test]
+fn a_supervisor_whose_socket_was_removed_makes_it_anew() {
+    robbed(|run| fs::remove_file(run.join("supervisor")).unwrap());
+}
+
+#[test]
+fn a_supervisor_whose_socket_was_replaced_makes_it_anew() {
+    robbed(|run| {
+        fs::remove_file(run.join("supervisor")).unwrap();
+        fs::write(run.join("supervisor"), "no socket").unwrap();
+    });
+}
+
+#[test]
+fn a_supervisor_whose_folder_of_sockets_was_removed_makes_it_anew() {
+    robbed(|run| fs::remove_dir_all(run).unwrap());
+}
+
+#[test]
+fn what_stands_in_the_place_of_the_socket_for_good_is_named_with_what_to_do() {
+    let world = World::new();
+    let mut terms = world.terms();
+    terms.idle = DOOR_TIME_MAX * 4;
+    let _running = world.serve_on(terms);
+    fs::remove_file(world.path("run/supervisor")).unwrap();
+    fs::create_dir(world.path("run/supervisor")).unwrap();
+    let begun = Instant::now();
+    let engine = world.proxy.socket().to_owned();
+    let error = Keeper::open(world.client(), engine).unwrap_err();
+    assert!(begun.elapsed() >= DOOR_TIME_MAX, "{error}");
+    let pid = std::process::id();
+    assert!(
+        matches!(error, ConnectError::Lost { pid: it, .. } if it == pid),
+        "{error}"
+    );
+    let said = error.to_string();
+    let path = world.path("run/supervisor").display().to_string();
+    assert!(
+        said.contains(&path) && said.contains(&format!("kill {pid}")),
+        "{said}"
+    );
+    fs::remove_dir(world.path("run/supervisor")).unwrap();
+    world.keeper();
+}
+
+#[test]
+fn a_supervisor_whose_state_was_removed_hands_over_and_tends_to_what_it_has() {
+    let world = World::new();
+    let old = world.serve();
+    let mut keeper = world.keeper();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    world.run(&lease);
+    fs::remove_dir_all(world.path("state")).unwrap();
+    std::thread::sleep(LOOK_PAUSE + Duration::from_millis(500));
+    match keeper.take(&world.lease_terms()) {
+        Err(LeaseRefused::Unavailable { reason }) => {
+            assert!(reason.contains("begin it anew"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let new = world.serve();
+    let mut other = world.keeper();
+    let kept = other.take(&world.lease_terms()).unwrap();
+    world.run(&kept);
+    drop(keeper);
+    world.until("the old one's container is gone", |world| {
+        world.engine.containers().len() == 1
+    });
+    old.ends().unwrap();
+    // Its end is not the end of the new one's socket.
+    assert_eq!(world.status().leases.len(), 1);
+    other.release(kept).unwrap();
+    drop(other);
+    new.ends().unwrap();
 }

@@ -1,5 +1,7 @@
 //! SIGKILL of owner, supervisor and both.
 
+use std::io::Read as _;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Output};
 use std::time::Duration;
 
@@ -180,4 +182,24 @@ fn a_lease_whose_engine_is_gone_stays_through_every_prune_and_status_says_what_t
     });
     assert!(!user.client().tend_what_is_left().unwrap());
     user.until_nothing_is_left("the next start has tended to it");
+}
+
+#[test]
+fn another_process_at_the_supervisors_socket_is_never_talked_to_and_loses_it() {
+    let user = User::new();
+    let first = keeper(user.folder.path());
+    let supervisor = user.supervisor_pid();
+    let path = user.folder.path().join("run/symbi/supervisor");
+    std::fs::remove_file(&path).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let _second = keeper(user.folder.path());
+    assert_eq!(user.supervisor_pid(), supervisor);
+    listener.set_nonblocking(true).unwrap();
+    // Some have come to it, and have said nothing.
+    while let Ok((mut stream, _)) = listener.accept() {
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).unwrap();
+        assert!(said.is_empty());
+    }
+    drop(first);
 }
