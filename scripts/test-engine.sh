@@ -5,6 +5,7 @@
 #   scripts/test-engine.sh start DIR    says the socket's path once it answers
 #   scripts/test-engine.sh left DIR     says what is left of containers: themselves, their processes,
 #                                       control groups and mounts; fails if there is any
+#   scripts/test-engine.sh kill DIR     ends the engine alone: its containers go on; start it again
 #   scripts/test-engine.sh stop DIR     ends it with all that it started, and removes DIR
 #
 # DIR must be short: a socket's path has at most 107 bytes. Needs root.
@@ -15,7 +16,7 @@ complain() {
     exit 2
 }
 
-[[ $# == 2 ]] || complain 'usage: scripts/test-engine.sh start|left|stop DIR'
+[[ $# == 2 ]] || complain 'usage: scripts/test-engine.sh start|left|kill|stop DIR'
 action=$1
 dir=$(realpath -m "$2")
 socket=$dir/engine.sock
@@ -99,16 +100,26 @@ left() {
     return 1
 }
 
-stop() {
-    local id place tries
+# signal NAME: sends it to the engine, and waits until that has ended.
+signal() {
+    local id tries
     id=$(cat "$dir/pid" 2> /dev/null || true)
-    if [[ -n $id ]]; then
-        kill -TERM "$id" 2> /dev/null || true
-        for tries in {1..150}; do
-            kill -0 "$id" 2> /dev/null || break
-            sleep 0.1
-        done
-    fi
+    [[ -n $id ]] || return 0
+    kill -s "$1" "$id" 2> /dev/null || true
+    for tries in {1..150}; do
+        kill -0 "$id" 2> /dev/null || break
+        sleep 0.1
+    done
+}
+
+kill_alone() {
+    signal KILL
+    rm -f "$dir/pid" "$socket"
+}
+
+stop() {
+    local id place
+    signal TERM
     for id in $(processes); do
         kill -KILL "$id" 2> /dev/null || true
     done
@@ -123,6 +134,7 @@ stop() {
 case $action in
     start) start ;;
     left) left ;;
+    kill) kill_alone ;;
     stop) stop ;;
     *) complain "unknown action \`$action\`" ;;
 esac

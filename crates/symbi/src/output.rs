@@ -192,6 +192,13 @@ fn summary(envelope: &Envelope) -> String {
         text.push_str(&format!("\n  note: {note}"));
     }
     text.push_str(&format!("\n  run {}", envelope.run_id));
+    if envelope.status == "unconfirmed" {
+        text.push_str(&format!(
+            "\n  help: what it did is not known, and is not done again; what to do about it says: \
+             symbi invocation inspect --id {}",
+            envelope.run_id
+        ));
+    }
     text
 }
 

@@ -19,6 +19,8 @@ mod desk;
 #[cfg(test)]
 mod doctor;
 #[cfg(test)]
+mod engine_restarts;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod output;
