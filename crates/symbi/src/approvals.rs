@@ -4,6 +4,7 @@
 //! session or another surface, and none keeps a session alive.
 
 pub(crate) mod chat;
+mod crowd;
 pub(crate) mod gate;
 mod socket;
 mod terminal;

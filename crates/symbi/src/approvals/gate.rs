@@ -21,22 +21,20 @@ use symbi_runtime::reasoning::governed_session::{HeldCall, HeldCalls, UncountedA
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::approvals::crowd::{Crowd, Stage};
 use crate::approvals::socket::{self, SocketError, SocketName};
 
 /// The surface's name in records.
 const SURFACE: &str = "gate";
 /// How the socket of a run is called, after the run's id.
 pub(crate) const SOCKET_SUFFIX: &str = ".gate";
-/// Connections that are served at once.
-const CONNECTIONS_MAX: usize = 8;
 /// From a connection to its whole request.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// For one response.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pause when the host is out of descriptors.
+/// Pause when the host is out of descriptors, or every place is taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket, listening. Its name is removed when it is dropped.
@@ -90,23 +88,51 @@ impl Gate {
         let Ok(listener) = UnixListener::from_std(self.listener) else {
             return;
         };
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let crowd = Arc::new(Crowd::default());
+        loop {
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (desk, held) = (Arc::clone(&self.desk), held.clone());
-            tokio::spawn(async move {
-                // A client that went away is not worth a word.
-                let _ = converse(stream, &desk, held).await;
-                drop(place);
+            while !crowd.has_room() {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            crowd.admit(|id| {
+                let (desk, held) = (Arc::clone(&self.desk), held.clone());
+                let place = Place(Arc::clone(&crowd), id);
+                let conversation = async move {
+                    // A client that went away is not worth a word.
+                    let _ = converse(stream, &desk, held, &place).await;
+                };
+                tokio::spawn(conversation).abort_handle()
             });
+            // What it has asked already is read before the next one comes.
+            tokio::task::yield_now().await;
         }
     }
 }
 
-async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::Result<()> {
+/// A connection's place among the others.
+struct Place(Arc<Crowd>, u64);
+
+impl Place {
+    fn reaches(&self, stage: Stage) {
+        self.0.reaches(self.1, stage);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leaves(self.1);
+    }
+}
+
+async fn converse(
+    stream: UnixStream,
+    desk: &GateDesk,
+    held: HeldCalls,
+    place: &Place,
+) -> io::Result<()> {
     let credentials = stream.peer_cred()?;
     let checked = peer::check(&stream, desk.ours);
     let (reading, mut writing) = stream.into_split();
@@ -125,6 +151,7 @@ async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::R
         (&mut reading).take(most).read_until(b'\n', &mut line),
     )
     .await??;
+    place.reaches(Stage::Answered);
     match Request::read(&line) {
         // Whoever looks whether the run lives connects and says nothing.
         Err(_) if line.is_empty() => Ok(()),
@@ -145,7 +172,10 @@ async fn converse(stream: UnixStream, desk: &GateDesk, held: HeldCalls) -> io::R
             let decided = desk.decide(&held, &decide, peer);
             send(&mut writing, &decided).await
         }
-        Ok(Request::Watch) => watch(&mut reading, &mut writing, desk, held).await,
+        Ok(Request::Watch) => {
+            place.reaches(Stage::Watching);
+            watch(&mut reading, &mut writing, desk, held).await
+        }
     }
 }
 

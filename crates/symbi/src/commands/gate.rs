@@ -82,16 +82,20 @@ fn held_id(text: &str) -> Result<HeldId, Failure> {
 
 fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
     let mut all: Vec<Listing> = Vec::new();
+    let mut unanswered = Vec::new();
     gates.ask_all(&Request::List, |gate, answer| {
-        match answer {
-            Ok(Response::Held(listing)) => all.push(listing),
-            Ok(Response::Refused(refused)) => {
-                output.note(&format!("run {}: {}", gate.run(), safe(&refused.reason)));
+        let why = match answer {
+            Ok(Response::Held(listing)) => {
+                all.push(listing);
+                return ControlFlow::<()>::Continue(());
             }
-            Ok(_) => output.note(&format!("run {}: answers something else", gate.run())),
+            Ok(Response::Refused(refused)) => safe(&refused.reason),
+            Ok(_) => "answers something else".to_owned(),
             // It ended meanwhile, is stopped, or is not ours.
-            Err(error) => output.note(&format!("run {}: {error}", gate.run())),
-        }
+            Err(error) => error.to_string(),
+        };
+        output.note(&format!("run {}: {why}", gate.run()));
+        unanswered.push(gate.run());
         ControlFlow::<()>::Continue(())
     })?;
     all.sort_by_key(|listing| listing.run);
@@ -101,7 +105,7 @@ fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
     };
     if output.is_json() {
         let held: Vec<Value> = all.iter().flat_map(held).collect();
-        output.value(&json!({ "held": held }));
+        output.value(&json!({ "held": held, "unanswered": unanswered }));
         return Ok(Exit::Done);
     }
     let mut count = 0;
@@ -111,8 +115,12 @@ fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
             count += 1;
         }
     }
-    output.note(&match count {
-        0 => format!("no call waits; {} runs can be asked about", all.len()),
+    output.note(&match (count, unanswered.len()) {
+        (0, 0) => format!("no call waits; {} runs can be asked about", all.len()),
+        (0, silent) => format!(
+            "no call is known to wait; {} runs can be asked about, and {silent} did not answer",
+            all.len()
+        ),
         _ => "read one: symbi gate show ID; answer: symbi gate approve ID, symbi gate deny ID"
             .to_owned(),
     });

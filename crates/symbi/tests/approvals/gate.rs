@@ -546,3 +546,57 @@ fn the_launch_of_an_agent_is_held_whole_and_starts_with_a_yes_only() {
     wait(child).expect(0).says("hello there");
     desk.nothing_is_left();
 }
+
+/// Connections of one process, which say `words` each, and then nothing.
+fn flood(desk: &Desk, words: &[u8]) -> Vec<UnixStream> {
+    let connect = |_| {
+        let mut stream = UnixStream::connect(socket(desk)).unwrap();
+        // It may be closed by now: it was too many.
+        let _ = stream.write_all(words);
+        stream
+    };
+    (0..300).map(connect).collect()
+}
+
+#[test]
+fn three_hundred_idle_connections_hold_up_no_operator() {
+    for words in [&b""[..], b"{", b"{\"v\":1,\"request\":\"watch\"}\n"] {
+        let desk = guarded();
+        let (child, id) = held(&desk);
+        let idle = flood(&desk, words);
+        let start = std::time::Instant::now();
+        let listed = gate(&desk, &["list"]).expect(0).says(&id);
+        assert!(
+            !listed.stderr.contains("did not answer"),
+            "{}",
+            listed.stderr
+        );
+        gate(&desk, &["approve", &id]).expect(0).says("approved");
+        assert!(start.elapsed() < std::time::Duration::from_secs(3));
+        wait(child).expect(0);
+        drop(idle);
+        assert!(created(&desk));
+    }
+}
+
+#[test]
+fn a_run_that_does_not_answer_is_not_told_to_have_no_call() {
+    let desk = guarded();
+    let sockets = desk.path("run/symbi");
+    fs::create_dir_all(&sockets).unwrap();
+    fs::set_permissions(
+        &sockets,
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    let run = "00000000-0000-7000-8000-000000000001";
+    let listener = stopped(&desk, run, 0);
+    let taken = UnixStream::connect(sockets.join(format!("{run}.gate"))).unwrap();
+    gate(&desk, &["list"])
+        .expect(0)
+        .says("0 runs can be asked about, and 1 did not answer");
+    let listed = gate(&desk, &["list", "--json"]).expect(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed, json!({ "held": [], "unanswered": [run] }));
+    drop((listener, taken));
+}

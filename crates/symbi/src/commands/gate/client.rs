@@ -22,6 +22,10 @@ use crate::exit::{Exit, Failure};
 
 /// For one request and its response; of all runs together, where all are asked.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a run that takes no connection is asked again: others may be at its door.
+const DOOR_TIME_MAX: Duration = Duration::from_millis(500);
+/// Pause between two attempts.
+const DOOR_PAUSE: Duration = Duration::from_millis(10);
 /// Most entries of the folder that are looked at.
 const ENTRIES_MAX: usize = 4096;
 
@@ -226,7 +230,13 @@ impl RunGate<'_> {
     }
 
     fn send(&self, request: &Request) -> Result<UnixStream, AskError> {
-        let stream = self.connect()?;
+        let until = Instant::now() + DOOR_TIME_MAX;
+        let stream = loop {
+            match self.connect() {
+                Err(AskError::Late) if Instant::now() < until => std::thread::sleep(DOOR_PAUSE),
+                other => break other?,
+            }
+        };
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
         // Who is refused at the door is told why before anything is read: that is the answer.
         let _ = (&stream).write_all(request.to_line().as_bytes());
