@@ -1,6 +1,6 @@
 //! All leases, in memory as on disk, and what each of them waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -221,6 +221,15 @@ impl Book {
                 entry.keeping = Keeping::Connection(connection);
             }
         }
+    }
+
+    /// The connections that keep leases alive.
+    pub(crate) fn owners(&self) -> BTreeSet<u64> {
+        let connection = |entry: &Entry| match entry.keeping {
+            Keeping::Connection(id) => Some(id),
+            Keeping::Process | Keeping::Ending { .. } => None,
+        };
+        self.entries.values().filter_map(connection).collect()
     }
 
     /// The connection is gone: its leases end. Whether there were any.

@@ -18,8 +18,9 @@ use crate::door::SOCKET;
 use crate::folder::{FolderFault, Holding, PrivateFolder, Running, random_digits};
 use crate::leases;
 use crate::limits::{
-    ANSWER_TIME_MAX, DOOR_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX, PROTOCOL_VERSION, PRUNE_TIME_MAX,
-    READ_TIME_MAX, START_ATTEMPTS_MAX, START_PAUSE, START_TIME_MAX, STORE_DIGITS,
+    ANSWER_TIME_MAX, CROWD_PAUSE_MAX, CROWD_TIME_MAX, KNOCK_TIME_MAX, LIFETIME_GRACE, LIFETIME_MAX,
+    PROTOCOL_VERSION, PRUNE_TIME_MAX, READ_TIME_MAX, START_ATTEMPTS_MAX, START_PAUSE,
+    START_TIME_MAX, STORE_DIGITS,
 };
 use crate::line::Lines;
 use crate::peer::{self, Namespaces, PeerRefused};
@@ -63,6 +64,10 @@ pub enum ConnectError {
     Refused {
         reason: String,
     },
+    /// It has no place for another connection.
+    Crowded {
+        reason: String,
+    },
     Version {
         theirs: u32,
         program: String,
@@ -87,7 +92,7 @@ impl fmt::Display for ConnectError {
                  replaced; it makes it anew within {} seconds, unless something there stops it: \
                  remove what is there, or end it, and the next call starts another: kill {pid}",
                 path.display(),
-                DOOR_TIME_MAX.as_secs()
+                CROWD_TIME_MAX.as_secs()
             ),
             Self::Folder(fault) => fault.fmt(f),
             Self::Io { step, .. } => write!(f, "the supervisor: cannot {step}"),
@@ -98,6 +103,9 @@ impl fmt::Display for ConnectError {
                 )
             }
             Self::Refused { reason } => write!(f, "the supervisor refuses this process: {reason}"),
+            Self::Crowded { reason } => {
+                write!(f, "the supervisor takes no more connections: {reason}")
+            }
             Self::Version { theirs, program } => write!(
                 f,
                 "the supervisor that runs is of symbi {program} and speaks version {theirs}, not \
@@ -126,6 +134,16 @@ impl std::error::Error for ConnectError {
             Self::Start(fault) => std::error::Error::source(fault),
             _ => None,
         }
+    }
+}
+
+impl ConnectError {
+    /// Whether another attempt soon may end otherwise, and starts none beside one that runs.
+    fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Begins | Self::Lost { .. } | Self::Crowded { .. } | Self::Io { step: GREET, .. }
+        )
     }
 }
 
@@ -174,20 +192,13 @@ impl Client {
     pub(crate) fn connect_or_start(&self) -> Result<Link, ConnectError> {
         let mut fault = ConnectError::Unsteady;
         for _ in 0..START_ATTEMPTS_MAX {
-            match self.connect() {
+            match self.await_welcome() {
                 Err(ConnectError::NotRunning) => {}
-                // It has the lock, and is about to listen, or to make its socket anew.
-                Err(ConnectError::Begins | ConnectError::Lost { .. }) => match self.await_door() {
-                    Err(ConnectError::NotRunning) => {}
-                    other => return other,
-                },
                 // It has the lock: another one would end at once.
                 Err(silent @ ConnectError::Silent { .. }) => {
                     fault = silent;
                     continue;
                 }
-                // One that ends closes what it has not accepted.
-                Err(ConnectError::Io { step: GREET, .. }) => {}
                 other => return other,
             }
             let listens = start::start(&self.launch).map_err(ConnectError::Start)?;
@@ -198,11 +209,7 @@ impl Client {
             for _ in 0..looks {
                 match self.connect() {
                     Err(ConnectError::NotRunning) => std::thread::sleep(START_PAUSE),
-                    Err(
-                        ConnectError::Io { step: GREET, .. }
-                        | ConnectError::Begins
-                        | ConnectError::Lost { .. },
-                    ) => break,
+                    Err(error) if error.may_pass() => break,
                     other => return other,
                 }
             }
@@ -210,13 +217,16 @@ impl Client {
         Err(fault)
     }
 
-    /// Waits for one that has the lock to listen.
-    fn await_door(&self) -> Result<Link, ConnectError> {
-        let until = Instant::now() + DOOR_TIME_MAX;
+    /// A conversation with the supervisor that runs, as soon as it has a place for one: it may be
+    /// about to listen, to make its socket anew or to end, or have too many connections.
+    fn await_welcome(&self) -> Result<Link, ConnectError> {
+        let until = Instant::now() + CROWD_TIME_MAX;
+        let mut pause = START_PAUSE;
         loop {
             match self.connect() {
-                Err(ConnectError::Begins | ConnectError::Lost { .. }) if Instant::now() < until => {
-                    std::thread::sleep(START_PAUSE);
+                Err(error) if error.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(CROWD_PAUSE_MAX);
                 }
                 other => return other,
             }
@@ -253,7 +263,9 @@ impl Client {
     /// # Errors
     /// [`ConnectError::NotRunning`] where none runs; none is started.
     pub fn status(&self) -> Result<Status, ConnectError> {
-        let asked = self.connect()?.ask(&Request::Status {}, ANSWER_TIME_MAX);
+        let asked = self
+            .await_welcome()?
+            .ask(&Request::Status {}, ANSWER_TIME_MAX);
         match asked.map_err(io_step("ask it"))? {
             Response::Status(status) => Ok(status),
             other => Err(unexpected(other)),
@@ -286,7 +298,7 @@ fn knock(running: &Running) -> Result<Link, ConnectError> {
         fault => ConnectError::Folder(fault),
     })?;
     let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
-    let link = connect_at_once(&at).map_err(|error| match error.kind() {
+    let link = connect_soon(&at).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => lost(),
         _ => io_step("connect to it")(error),
     });
@@ -308,7 +320,20 @@ fn peer_pid(stream: &UnixStream) -> Option<u32> {
     u32::try_from(pid).ok()
 }
 
-/// Never waits: who is stopped takes connections until they are too many, and then none.
+/// Who is stopped takes connections until they are too many, and then none; who is busy does so
+/// for a moment.
+fn connect_soon(path: &str) -> io::Result<UnixStream> {
+    let until = Instant::now() + KNOCK_TIME_MAX;
+    loop {
+        match connect_at_once(path) {
+            Err(error) if is_late(&error) && Instant::now() < until => {
+                std::thread::sleep(START_PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
 fn connect_at_once(path: &str) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -345,6 +370,9 @@ fn greet(stream: UnixStream) -> Result<Link, ConnectError> {
         });
     }
     match welcome.refused {
+        Some(reason) if welcome.is_crowded => Err(ConnectError::Crowded {
+            reason: reason.escape_debug().to_string(),
+        }),
         Some(reason) => Err(ConnectError::Refused {
             reason: reason.escape_debug().to_string(),
         }),

@@ -8,15 +8,16 @@ use std::time::Instant;
 use filegrants::Holder;
 use sandbox::lease::LeaseId;
 
-use crate::limits::{PROTOCOL_VERSION, PRUNE_WAIT_MAX, READ_TIME_MAX};
+use crate::crowd::Stage;
+use crate::limits::{CONNECTIONS_MAX, GREETING_TIME_MAX, PROTOCOL_VERSION, PRUNE_WAIT_MAX};
 use crate::line::Lines;
 use crate::peer;
-use crate::server::House;
+use crate::server::{House, Place};
 use crate::tending;
 use crate::wire::{Hello, Request, Response, Status, Terms, Welcome};
 
 /// Holds the conversation to its end.
-pub(crate) fn hold(house: &Arc<House>, stream: UnixStream, id: u64) -> io::Result<()> {
+pub(crate) fn hold(house: &Arc<House>, stream: UnixStream, place: &Place) -> io::Result<()> {
     let checked = peer::check_guarded(&stream, house.ours);
     let mut lines = Lines::new(stream);
     let owner = checked
@@ -26,7 +27,7 @@ pub(crate) fn hold(house: &Arc<House>, stream: UnixStream, id: u64) -> io::Resul
         Ok(owner) => owner,
         Err(reason) => return refuse(house, &mut lines, reason),
     };
-    let hello: Option<Hello> = lines.next(Some(READ_TIME_MAX))?;
+    let hello: Option<Hello> = lines.next(Some(GREETING_TIME_MAX))?;
     let Some(hello) = hello else { return Ok(()) };
     if hello.supervisor_protocol != PROTOCOL_VERSION {
         let reason = format!(
@@ -39,11 +40,33 @@ pub(crate) fn hold(house: &Arc<House>, stream: UnixStream, id: u64) -> io::Resul
         return refuse(house, &mut lines, reason);
     }
     lines.send(&welcome(house, None))?;
-    while let Some(request) = lines.next::<Request>(None)? {
-        let response = answer(house, request, (owner, id));
+    while place.reaches(Stage::Idle(Instant::now())) {
+        let Some(request) = lines.next::<Request>(None)? else {
+            break;
+        };
+        // Who has just lost its place asks again at the next one.
+        if !place.reaches(Stage::Answered) {
+            break;
+        }
+        let response = answer(house, request, (owner, place.id));
         lines.send(&response)?;
     }
     Ok(())
+}
+
+/// Tells a client that there is no place for it.
+pub(crate) fn turn_away(house: &House, stream: UnixStream) {
+    let reason = format!(
+        "it has {CONNECTIONS_MAX} connections, all at work; end some of the runs that hold them, \
+         or try again"
+    );
+    house.say(&format!("a client was refused: {reason}"));
+    let welcome = Welcome {
+        is_crowded: true,
+        ..welcome(house, Some(reason))
+    };
+    // One short line always fits into a new socket: nobody waits.
+    let _ = Lines::new(stream).send(&welcome);
 }
 
 fn refuse(house: &House, lines: &mut Lines, reason: String) -> io::Result<()> {
@@ -62,6 +85,7 @@ fn welcome(house: &House, refused: Option<String>) -> Welcome {
         pid: std::process::id(),
         store,
         refused,
+        is_crowded: false,
     }
 }
 

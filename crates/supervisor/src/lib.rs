@@ -12,6 +12,7 @@ mod capacity;
 mod client;
 mod clock;
 mod conversation;
+mod crowd;
 mod door;
 mod folder;
 mod leases;

@@ -8,7 +8,18 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 128;
-/// Longest time between the first byte of a message and its end, and of a peer's first message.
+/// Longest time until a client has begun to say who it is.
+pub const GREETING_TIME_MAX: Duration = Duration::from_secs(2);
+/// Without a request for this time, a connection that has no lease yields to a new one where there
+/// are too many.
+pub const IDLE_YIELD_TIME: Duration = Duration::from_secs(1);
+/// How long a client tries to get in where there are too many, or the socket is lost.
+pub const CROWD_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest pause between two of its attempts.
+pub const CROWD_PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long a client waits at the door of one that takes no connection.
+pub const KNOCK_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest time between the first byte of a message and its end, and of a supervisor's welcome.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest time that a client waits for an answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -36,10 +47,8 @@ pub const UNSEEN_TIME_MAX: Duration = Duration::from_secs(120);
 pub const FORSAKEN_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Longest time between two looks at what nothing tells of.
 pub const LOOK_PAUSE: Duration = Duration::from_secs(2);
-/// How long a client waits for a supervisor that has lost its socket, and looks for it by
-/// [`LOOK_PAUSE`].
-pub const DOOR_TIME_MAX: Duration = Duration::from_secs(5);
-const _: () = assert!(LOOK_PAUSE.as_secs() * 2 < DOOR_TIME_MAX.as_secs());
+// A client that waits for its turn sees a lost socket made anew meanwhile.
+const _: () = assert!(LOOK_PAUSE.as_secs() * 2 < CROWD_TIME_MAX.as_secs());
 /// Most leases at a time, whatever the user's capacity says.
 pub const LEASES_MAX: usize = 1024;
 /// Longest lifetime of a lease: that of a session.

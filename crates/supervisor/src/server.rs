@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::book::{Book, said};
 use crate::clock;
+use crate::crowd::{Crowd, Stage};
 use crate::door::Door;
 use crate::folder::{FolderFault, Lock, PrivateFolder, Running, io_fault};
 use crate::leases::LeaseFile;
@@ -104,7 +105,7 @@ pub(crate) struct House {
     is_replaced: AtomicBool,
     /// Nothing is begun or written any more: the lock goes.
     is_over: AtomicBool,
-    connections: AtomicUsize,
+    crowd: Crowd,
     next_connection: AtomicU64,
 }
 
@@ -198,7 +199,7 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
         ended: Condvar::new(),
         is_replaced: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
-        connections: AtomicUsize::new(0),
+        crowd: Crowd::default(),
         next_connection: AtomicU64::new(1),
         terms,
     });
@@ -262,11 +263,10 @@ fn attend(house: &Arc<House>, lock: &Lock, door: &mut Door) {
             (book.watched(), until_end)
         };
         let is_busy = {
-            let connected = house.connections.load(Ordering::Acquire) > 0;
             let has_work = house
                 .book()
                 .has_work(clock::boot_ms(), house.terms.forsaken);
-            connected || has_work || house.terms.persistent
+            !house.crowd.is_empty() || has_work || house.terms.persistent
         };
         idle_since = match is_busy {
             true => None,
@@ -348,7 +348,8 @@ fn wait_for(
 }
 
 fn accept_all(house: &Arc<House>, listener: &UnixListener) {
-    loop {
+    // The rest is for the next round: a flood of clients keeps nothing else from being done.
+    for _ in 0..CONNECTIONS_MAX {
         match listener.accept() {
             Ok((stream, _)) => begin(house, stream),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -357,32 +358,50 @@ fn accept_all(house: &Arc<House>, listener: &UnixListener) {
     }
 }
 
-/// Counts its connection while it lives.
-struct Place(Arc<House>);
+/// A connection's place among the others.
+pub(crate) struct Place {
+    house: Arc<House>,
+    pub(crate) id: u64,
+}
+
+impl Place {
+    /// Whether it still has its place.
+    #[must_use]
+    pub(crate) fn reaches(&self, stage: Stage) -> bool {
+        self.house.crowd.reaches(self.id, stage)
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-        self.0.wake();
+        self.house.crowd.leaves(self.id);
+        self.house.wake();
     }
 }
 
 fn begin(house: &Arc<House>, stream: UnixStream) {
-    let before = house.connections.fetch_add(1, Ordering::AcqRel);
-    let place = Place(Arc::clone(house));
-    if before >= CONNECTIONS_MAX {
-        return house.say("a client was refused: there are too many");
+    let owners = house.book().owners();
+    if !house.crowd.has_room(&owners, Instant::now()) {
+        return conversation::turn_away(house, stream);
     }
-    let id = house.next_connection.fetch_add(1, Ordering::Relaxed);
+    let other = match stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.try_clone())
+    {
+        Ok(other) => other,
+        Err(error) => return house.say(&format!("a client was not accepted: {error}")),
+    };
+    let place = Place {
+        id: house.next_connection.fetch_add(1, Ordering::Relaxed),
+        house: Arc::clone(house),
+    };
+    house.crowd.admit(place.id, other);
     let begun = std::thread::Builder::new().spawn(move || {
-        if let Err(error) = stream
-            .set_nonblocking(false)
-            .and_then(|()| conversation::hold(&place.0, stream, id))
-        {
-            place.0.say(&format!("a client was left: {error}"));
+        if let Err(error) = conversation::hold(&place.house, stream, &place) {
+            place.house.say(&format!("a client was left: {error}"));
         }
-        if place.0.book().abandon(id) {
-            place.0.say("an owner is gone, and left leases");
+        if place.house.book().abandon(place.id) {
+            place.house.say("an owner is gone, and left leases");
         }
     });
     if let Err(error) = begun {

@@ -30,6 +30,9 @@ pub(crate) struct Welcome {
     /// Why it does not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
+    /// It does not go on now; it may in a moment.
+    #[serde(default)]
+    pub(crate) is_crowded: bool,
 }
 
 impl Hello {

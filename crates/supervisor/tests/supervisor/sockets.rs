@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sandbox::lease::{LeaseKeeper as _, LeaseRefused};
-use supervisor::limits::{CONNECTIONS_MAX, DOOR_TIME_MAX, LOOK_PAUSE, MESSAGE_BYTES_MAX};
-use supervisor::{ConnectError, Keeper};
+use supervisor::limits::{
+    CONNECTIONS_MAX, CROWD_TIME_MAX, GREETING_TIME_MAX, LOOK_PAUSE, MESSAGE_BYTES_MAX,
+};
+use supervisor::{CapacityLimits, ConnectError, Keeper};
 
 use crate::fixture::{SOON, World};
 
@@ -183,18 +185,112 @@ fn a_supervisor_that_is_stopped_is_named_and_nobody_waits_at_its_door() {
     }
 }
 
+const HELLO: &[u8] = b"{\"supervisor_protocol\":1}\n";
+
 #[test]
-fn connections_past_the_bound_are_closed_and_places_come_back() {
+fn connections_that_say_nothing_yield_at_once_to_whoever_comes() {
     let world = World::new();
     let _running = world.serve();
-    let held: Vec<UnixStream> = (0..CONNECTIONS_MAX).map(|_| connect(&world)).collect();
-    let mut past = connect(&world);
-    let _ = past.write_all(b"{\"supervisor_protocol\":1}\n");
-    let mut said = Vec::new();
-    let _ = past.read_to_end(&mut said);
-    assert!(said.is_empty());
+    let mut first = connect(&world);
+    let held: Vec<UnixStream> = (1..CONNECTIONS_MAX).map(|_| connect(&world)).collect();
+    let begun = Instant::now();
+    let mut keeper = world.keeper();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(first.read_to_end(&mut Vec::new()).unwrap(), 0);
+    keeper.release(lease).unwrap();
     drop(held);
-    world.until("a place is free", |world| world.client().status().is_ok());
+}
+
+#[test]
+fn a_connection_that_does_not_greet_is_closed_soon() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut stream = connect(&world);
+    let begun = Instant::now();
+    assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
+    assert!(begun.elapsed() < GREETING_TIME_MAX + Duration::from_secs(1));
+}
+
+#[test]
+fn connections_that_greet_and_ask_nothing_yield_within_a_calls_patience() {
+    let world = World::new();
+    let _running = world.serve();
+    let held: Vec<UnixStream> = (0..CONNECTIONS_MAX)
+        .map(|_| {
+            let mut stream = connect(&world);
+            stream.write_all(HELLO).unwrap();
+            assert!(line(&stream).contains("supervisor_protocol"));
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    world.keeper().take(&world.lease_terms()).unwrap();
+    assert!(begun.elapsed() < CROWD_TIME_MAX);
+    drop(held);
+}
+
+#[test]
+fn calls_go_through_a_flood_that_never_ends() {
+    let world = World::new();
+    let _running = world.serve();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for words in [&b""[..], b"{", HELLO] {
+            let (world, is_over) = (&world, &is_over);
+            scope.spawn(move || {
+                let mut held = std::collections::VecDeque::new();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let mut stream = connect(world);
+                    let _ = stream.write_all(words);
+                    held.push_back(stream);
+                    if held.len() > CONNECTIONS_MAX {
+                        held.pop_front();
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let calls = (0..5).map(|_| {
+            let begun = Instant::now();
+            let mut keeper = Keeper::open(world.client(), world.proxy.socket().to_owned())?;
+            let lease = keeper.take(&world.lease_terms());
+            let taken = lease.map(|lease| keeper.release(lease).is_ok());
+            Ok::<_, ConnectError>((taken, begun.elapsed()))
+        });
+        let calls: Vec<_> = calls.collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        for call in calls {
+            let (taken, time) = call.unwrap();
+            assert!(taken.unwrap() && time < CROWD_TIME_MAX, "{time:?}");
+        }
+    });
+}
+
+#[test]
+fn where_all_connections_have_leases_the_next_is_told_so_and_none_is_lost() {
+    let world = World::new();
+    let mut terms = world.terms();
+    let room = CapacityLimits {
+        workers: 1000,
+        cpu_milli: 1 << 20,
+        memory_mib: 1 << 20,
+    };
+    terms.capacity = Box::new(move || Ok(room));
+    let _running = world.serve_on(terms);
+    let mut keepers: Vec<Keeper> = (0..CONNECTIONS_MAX).map(|_| world.keeper()).collect();
+    let mut lease_terms = world.lease_terms();
+    (lease_terms.memory_mib, lease_terms.cpu_milli) = (1, 1);
+    let leases = keepers.iter_mut().map(|it| it.take(&lease_terms).unwrap());
+    let mut leases: Vec<_> = leases.collect();
+    let error = world.client().status().unwrap_err();
+    assert!(matches!(error, ConnectError::Crowded { .. }), "{error}");
+    assert!(error.to_string().contains("all at work"), "{error}");
+    let (mut last, lease) = (keepers.pop().unwrap(), leases.pop().unwrap());
+    last.release(lease).unwrap();
+    drop(last);
+    assert_eq!(world.status().leases.len(), CONNECTIONS_MAX - 1);
 }
 
 #[test]
@@ -266,14 +362,14 @@ fn a_supervisor_whose_folder_of_sockets_was_removed_makes_it_anew() {
 fn what_stands_in_the_place_of_the_socket_for_good_is_named_with_what_to_do() {
     let world = World::new();
     let mut terms = world.terms();
-    terms.idle = DOOR_TIME_MAX * 4;
+    terms.idle = CROWD_TIME_MAX * 4;
     let _running = world.serve_on(terms);
     fs::remove_file(world.path("run/supervisor")).unwrap();
     fs::create_dir(world.path("run/supervisor")).unwrap();
     let begun = Instant::now();
     let engine = world.proxy.socket().to_owned();
     let error = Keeper::open(world.client(), engine).unwrap_err();
-    assert!(begun.elapsed() >= DOOR_TIME_MAX, "{error}");
+    assert!(begun.elapsed() >= CROWD_TIME_MAX, "{error}");
     let pid = std::process::id();
     assert!(
         matches!(error, ConnectError::Lost { pid: it, .. } if it == pid),
