@@ -15,6 +15,7 @@ mod path;
 mod policy_type;
 mod redacted;
 mod source;
+mod toml_fault;
 mod untrusted;
 mod xml;
 
@@ -28,4 +29,5 @@ pub use path::{PathError, RelativePath};
 pub use policy_type::PolicyType;
 pub use redacted::Redacted;
 pub use source::{SourceError, SourceErrors, nearest};
+pub use toml_fault::Values;
 pub use untrusted::Untrusted;

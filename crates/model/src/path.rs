@@ -23,40 +23,46 @@ pub enum PathError {
     Character { character: char, at: usize },
 }
 
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PathError {
+    /// What is wrong, without what to do: that depends on where the path stands.
+    #[must_use]
+    pub fn what(&self) -> String {
         match self {
-            Self::Empty => f.write_str("the path is empty; name a file"),
+            Self::Empty => "the path is empty".to_owned(),
             Self::TooLong { bytes, max } => {
-                write!(
-                    f,
-                    "the path has {bytes} bytes, more than the {max} allowed; use a shorter one"
-                )
+                format!("the path has {bytes} bytes, more than the {max} allowed")
             }
-            Self::Rooted => f.write_str(
-                "the path starts with `/`; paths are relative to the worker's working directory",
-            ),
-            Self::EmptyComponent => f.write_str(
-                "the path has an empty component (`//` or a final `/`); name a file, with single `/`",
-            ),
-            Self::DotComponent => f.write_str(
-                "the path has a `.` or `..` component; write it downwards from the worker's \
-                 working directory, like `data/a.csv`",
-            ),
+            Self::Rooted => "the path starts with `/`".to_owned(),
+            Self::EmptyComponent => {
+                "the path has an empty component (`//` or a final `/`)".to_owned()
+            }
+            Self::DotComponent => "the path has a `.` or `..` component".to_owned(),
             Self::ComponentTooLong { bytes, max } => {
-                write!(
-                    f,
-                    "a path component has {bytes} bytes, more than the {max} allowed; use a \
-                     shorter name"
-                )
+                format!("a path component has {bytes} bytes, more than the {max} allowed")
             }
-            Self::Character { character, at } => write!(
-                f,
-                "the path has `{}` (U+{:04X}) at byte {at}, which no path may have; rename the file",
+            Self::Character { character, at } => format!(
+                "the path has `{}` (U+{:04X}) at byte {at}, which no path may have",
                 character.escape_default(),
                 u32::from(*character)
             ),
         }
+    }
+}
+
+impl fmt::Display for PathError {
+    /// What is wrong, and what to do where the path names a file of a call.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = match self {
+            Self::Empty => "name a file",
+            Self::TooLong { .. } => "use a shorter one",
+            Self::Rooted | Self::DotComponent => {
+                "write it downwards from the worker's working directory, like `data/a.csv`"
+            }
+            Self::EmptyComponent => "name a file, with single `/`",
+            Self::ComponentTooLong { .. } => "use a shorter name",
+            Self::Character { .. } => "rename the file",
+        };
+        write!(f, "{}; {remedy}", self.what())
     }
 }
 

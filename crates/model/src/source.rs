@@ -78,6 +78,8 @@ fn floor_boundary(source: &str, at: usize) -> usize {
     at
 }
 
+/// Least bytes of a word that may stand for a longer one: `memory` for `memory_mib`.
+const SHORTENED_BYTES_MIN: usize = 3;
 /// Most characters of a source line that a message shows.
 const SHOWN_CHARS_MAX: usize = 240;
 
@@ -179,19 +181,31 @@ impl fmt::Display for SourceErrors {
 
 impl std::error::Error for SourceErrors {}
 
-/// The candidate that `word` most likely meant: at most a third of its letters differ.
+/// The candidate that `word` most likely meant: at most a third of its letters differ, whatever
+/// their case, or it is how the candidate begins, up to a `_` or `-`.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = word.chars().count();
     let limit = letters.div_ceil(3).max(1);
-    candidates
-        .into_iter()
+    let (mut near, mut longer): (Option<(usize, &'a str)>, Option<&'a str>) = (None, None);
+    for candidate in candidates {
+        let begins = word.len() >= SHORTENED_BYTES_MIN
+            && candidate
+                .strip_prefix(word)
+                .is_some_and(|rest| rest.starts_with(['_', '-']));
+        if begins {
+            longer = longer.or(Some(candidate));
+        }
         // So many letters differ at least: a long word is not compared letter by letter.
-        .filter(|candidate| candidate.chars().count().abs_diff(letters) <= limit)
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        if candidate.chars().count().abs_diff(letters) > limit {
+            continue;
+        }
+        let far = distance(word, candidate).min(distance(&word.to_lowercase(), candidate));
+        if far <= limit && near.is_none_or(|(best, _)| far < best) {
+            near = Some((far, candidate));
+        }
+    }
+    near.map(|(_, candidate)| candidate).or(longer)
 }
 
 /// Levenshtein distance, two rows at a time.
@@ -263,6 +277,13 @@ mod tests {
     fn the_nearest_key_is_close_or_nothing() {
         assert_eq!(nearest("tmieout", ["timeout", "tool"]), Some("timeout"));
         assert_eq!(nearest("zzz", ["timeout", "tool"]), None);
+        assert_eq!(nearest("TIMEOUT", ["tool", "timeout"]), Some("timeout"));
+        assert_eq!(
+            nearest("memory", ["pids", "memory_mib"]),
+            Some("memory_mib")
+        );
+        assert_eq!(nearest("memo", ["pids", "memory_mib"]), None);
+        assert_eq!(nearest("me", ["me_too_long"]), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

@@ -13,10 +13,10 @@ use crate::shape::PolicySource;
 pub(crate) fn of_parse(source: &PolicySource, error: &ParseError) -> SourceError {
     let (span, label) = first_label(error).unwrap_or((0..0, None));
     let fault = SourceError::at(&source.file, &source.text, span, escape(&error.to_string()));
-    match error.help().map(|help| help.to_string()).or(label) {
-        Some(help) => fault.help(escape(&help)),
-        None => fault,
-    }
+    let own = error.help().map(|help| help.to_string()).or(label);
+    let form = "a policy is `permit(principal, action, resource) when { ... };`, and a comment \
+                begins with `//`";
+    fault.help(own.map_or_else(|| form.to_owned(), |help| escape(&help)))
 }
 
 /// One diagnostic of the validator, before its equals for other actions are joined to it.

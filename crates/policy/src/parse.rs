@@ -62,7 +62,8 @@ pub(crate) fn parse(sources: &[PolicySource]) -> Result<Vec<PlacedPolicy<'_>>, V
             "{} policies are more than the {POLICIES_COUNT_MAX} allowed",
             policies.len()
         );
-        faults.push(SourceError::whole_file("policies", message));
+        let help = "join policies that differ in one value: `[\"a\", \"b\"].contains(...)`";
+        faults.push(SourceError::whole_file("policies", message).help(help));
     }
     let mut seen: BTreeMap<&str, &PlacedPolicy<'_>> = BTreeMap::new();
     for policy in &policies {
@@ -91,10 +92,18 @@ fn parse_file(source: &PolicySource) -> Result<Vec<PlacedPolicy<'_>>, Vec<Source
             "the file has {} bytes, more than the {POLICY_FILE_BYTES_MAX} allowed",
             source.text.len()
         );
-        return Err(vec![SourceError::whole_file(&source.file, message)]);
+        let help = "split it into several files of the same folder";
+        return Err(vec![
+            SourceError::whole_file(&source.file, message).help(help),
+        ]);
+    }
+    if let Err(fault) = SourceError::check_byte_order_mark(&source.file, &source.text) {
+        return Err(vec![fault]);
     }
     if let Some((at_byte, message)) = too_complex(&source.text) {
-        return Err(vec![at(at_byte..at_byte + 1, message)]);
+        let help =
+            "split the policy: two permits are an `or`, a further `when { ... }` is an `and`";
+        return Err(vec![at(at_byte..at_byte + 1, message).help(help)]);
     }
     let set = PolicySet::from_str(&source.text).map_err(|errors| {
         errors
@@ -160,7 +169,8 @@ fn annotation_faults(
                     let message = format!(
                         "an `@id` has 1 to {POLICY_ID_BYTES_MAX} printable ASCII characters"
                     );
-                    faults.push(placed.fault_at(&mark, message));
+                    let help = "write it like @id(\"operator-may-copy\")";
+                    faults.push(placed.fault_at(&mark, message).help(help));
                 }
             }
             "reason" | "advice" => {
@@ -169,7 +179,8 @@ fn annotation_faults(
                     let message = format!(
                         "an `{mark}` has 1 to {ANNOTATION_BYTES_MAX} bytes of text without controls"
                     );
-                    faults.push(placed.fault_at(&mark, message));
+                    let help = "write one sentence on one line";
+                    faults.push(placed.fault_at(&mark, message).help(help));
                 }
             }
             other => {

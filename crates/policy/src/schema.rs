@@ -157,8 +157,11 @@ pub(crate) fn generate(
     }
 }
 
+/// What is wrong with a tool as policies see it, or with who may act.
 fn fault(file: &str, message: impl Into<String>) -> SourceError {
-    SourceError::whole_file(file, message)
+    let help = "correct `name` or `[tool.cedar]` in the tool's manifest, or the agent's name in \
+                symbiont.toml";
+    SourceError::whole_file(file, message).help(help)
 }
 
 fn add_tool<'a>(

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -54,17 +55,28 @@ impl fmt::Display for FolderError {
             Self::Unsafe(place) => place.fmt(f),
             Self::TooLarge { path, max } => {
                 let path = shown(path);
-                write!(f, "`{path}` has more than the {max} bytes allowed")
+                write!(
+                    f,
+                    "`{path}` has more than the {max} bytes allowed\n  help: shorten it, or move \
+                     it away; data stands in files of its own"
+                )
             }
             Self::TooManyEntries { path, max } => {
                 let path = shown(path);
-                write!(f, "`{path}` has more than the {max} entries allowed")
+                write!(
+                    f,
+                    "`{path}` has more than the {max} entries allowed\n  help: move what is not \
+                     needed out of it"
+                )
             }
             Self::Name { folder, name } => write!(
                 f,
-                "`{}` holds the name `{}`, which is not UTF-8",
+                "`{}` holds the name `{}`, which is not UTF-8\n  help: rename it, or move it away: \
+                 mv {}/{} NEW",
                 shown(folder),
-                name.escape_ascii()
+                name.escape_ascii(),
+                place::shell_word(folder.as_os_str()),
+                place::shell_word(OsStr::from_bytes(name))
             ),
             Self::Io { action, path, .. } => write!(f, "cannot {action} `{}`", shown(path)),
         }
@@ -225,14 +237,14 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Names in this folder with their kind, sorted; hidden ones are left out.
+    /// Names in this folder with their kind, sorted, hidden ones too.
     pub(crate) fn entries(&self) -> Result<Vec<(String, FileType)>, FolderError> {
         let fault = |error: Errno| FolderError::io("list", &self.path, error);
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.handle).map_err(fault)? {
             let entry = entry.map_err(fault)?;
             let name = entry.file_name().to_bytes();
-            if name.starts_with(b".") {
+            if name == b"." || name == b".." {
                 continue;
             }
             let Ok(name) = std::str::from_utf8(name) else {

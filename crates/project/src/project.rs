@@ -87,6 +87,14 @@ pub enum ProjectError {
         start: PathBuf,
         stopped: Option<SearchEnd>,
     },
+    /// The place that was named is not there.
+    NoFolder {
+        path: PathBuf,
+    },
+    /// The place that was named is a file.
+    NotFolder {
+        path: PathBuf,
+    },
     /// The folder has no `symbiont.toml`.
     NoConfig {
         folder: PathBuf,
@@ -104,6 +112,10 @@ pub enum ProjectError {
     FileName {
         path: String,
         suffix: &'static str,
+    },
+    /// The same, since its name begins with a dot.
+    Hidden {
+        path: String,
     },
     /// A folder with the name of a control file.
     FolderName {
@@ -161,6 +173,19 @@ impl fmt::Display for ProjectError {
                     "\n  help: name a project with --project DIR, or make one: symbi init DIR",
                 )
             }
+            Self::NoFolder { path } => write!(
+                f,
+                "there is no folder `{}`\n  help: name a project's folder, or make a project: \
+                 symbi init {}",
+                shown(path),
+                place::shell_word(path.as_os_str())
+            ),
+            Self::NotFolder { path } => write!(
+                f,
+                "`{}` is a file, and a project is a folder\n  help: name the folder that holds its \
+                 `{CONFIG_FILE}`",
+                shown(path)
+            ),
             Self::NoConfig { folder } => write!(
                 f,
                 "`{}` has no `{CONFIG_FILE}`\n  help: make a project: symbi init {}",
@@ -177,19 +202,22 @@ impl fmt::Display for ProjectError {
             Self::Folder(error) => error.fmt(f),
             Self::Text(faults) => faults.fmt(f),
             Self::PolicyFolder { path } => write_policy_folder(f, path),
-            Self::FileName { .. } | Self::FolderName { .. } | Self::ManifestBelow { .. } => {
-                self.write_unread(f)
-            }
+            Self::FileName { .. }
+            | Self::Hidden { .. }
+            | Self::FolderName { .. }
+            | Self::ManifestBelow { .. } => self.write_unread(f),
             Self::TooManyFiles { max } => {
                 write!(
                     f,
-                    "the project has more than the {max} control files allowed"
+                    "the project has more than the {max} control files allowed\n  help: move tools \
+                     or policies that are not needed away, or into another project"
                 )
             }
             Self::TooManyBytes { max } => {
                 write!(
                     f,
-                    "the project's control files have more than the {max} bytes allowed"
+                    "the project's control files have more than the {max} bytes allowed\n  help: \
+                     shorten them, or split the project"
                 )
             }
         }
@@ -204,6 +232,12 @@ impl ProjectError {
             Self::FileName { path, suffix } => write!(
                 f,
                 "nothing reads `{}`: names there end in `{suffix}`, in small letters\n  \
+                 help: rename it, or move it away",
+                safe(path)
+            ),
+            Self::Hidden { path } => write!(
+                f,
+                "nothing reads `{}`: its name begins with a dot\n  \
                  help: rename it, or move it away",
                 safe(path)
             ),
@@ -225,10 +259,18 @@ impl ProjectError {
 }
 
 /// Whether a file of this name is meant to be read, if by a wrong name: in another case of
-/// letters, or as any `.toml` where manifests are.
+/// letters, as any `.toml` where manifests are, as `.tml`, or as `.toml.txt`. What an editor
+/// leaves beside a file (`x.toml~`, `.x.toml.swp`, `.#x.toml`) is not.
 fn seems_meant(name: &str, suffix: &str) -> bool {
-    let last = suffix.rfind('.').map_or(suffix, |dot| &suffix[dot..]);
-    name.to_lowercase().ends_with(last)
+    let wanted = suffix.rsplit('.').next().unwrap_or(suffix);
+    let name = name.to_lowercase();
+    let name = name.strip_suffix(".txt").unwrap_or(&name);
+    let Some((stem, last)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let editors = stem.starts_with(".#") || stem.starts_with("._") || stem.is_empty();
+    let letters = last.bytes().all(|byte| byte.is_ascii_alphabetic());
+    !editors && letters && nearest(last, [wanted]).is_some()
 }
 
 fn write_policy_folder(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
@@ -309,6 +351,19 @@ impl Project {
     /// # Errors
     /// [`ProjectError`] names each place that others could have written, and the remedy.
     pub fn open(dir: &Path) -> Result<Self, ProjectError> {
+        match std::fs::metadata(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ProjectError::NoFolder {
+                    path: dir.to_owned(),
+                });
+            }
+            Ok(seen) if !seen.is_dir() => {
+                return Err(ProjectError::NotFolder {
+                    path: dir.to_owned(),
+                });
+            }
+            _ => {}
+        }
         let folder = Folder::open_ambient(dir, Demand::Controlled)?;
         let mut files = Reading::of(&folder)?.finish()?;
         match files.iter().position(|file| file.path == CONFIG_FILE) {
@@ -440,6 +495,7 @@ impl Reading {
         let mut names = Vec::new();
         for (name, kind) in folder.entries()? {
             match kind {
+                _ if name.starts_with('.') => {}
                 FileType::Directory => names.push(name),
                 FileType::Symlink if !name.ends_with(".cedar") => {
                     self.folder(folder, &name)?;
@@ -460,7 +516,11 @@ impl Reading {
     ) -> Result<(), ProjectError> {
         for (name, kind) in folder.entries()? {
             let place = format!("{path}/{name}");
-            if name.ends_with(suffix) && kind != FileType::Directory {
+            if name.starts_with('.') {
+                if seems_meant(&name, suffix) && kind != FileType::Directory {
+                    return Err(ProjectError::Hidden { path: place });
+                }
+            } else if name.ends_with(suffix) && kind != FileType::Directory {
                 self.file(folder, &name, &place)?;
             } else if name.ends_with(suffix) {
                 return Err(ProjectError::FolderName { path: place });
@@ -477,7 +537,7 @@ impl Reading {
     /// Manifests stand in `tools/` itself: one in a folder below would silently not count.
     fn no_manifest_below(&mut self, tools: &Folder) -> Result<(), ProjectError> {
         for (name, kind) in tools.entries()? {
-            if kind != FileType::Directory {
+            if kind != FileType::Directory || name.starts_with('.') {
                 continue;
             }
             let Some(inner) = self.folder(tools, &name)? else {

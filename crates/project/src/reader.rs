@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Range, RangeInclusive};
 
-use model::{SourceError, SourceErrors, Untrusted, nearest};
+use model::{SourceError, SourceErrors, Untrusted, Values, nearest};
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -45,28 +45,27 @@ impl<'a> Source<'a> {
 
     /// Parses the text; a fault of syntax is recorded, and the table then empty.
     pub(crate) fn parse(&self) -> DeTable<'a> {
-        match DeTable::parse(self.text) {
+        let marked = SourceError::check_byte_order_mark(self.file, self.text);
+        let parsed = marked.and_then(|()| {
+            DeTable::parse(self.text).map_err(|error| {
+                let values = match self.values_shown {
+                    true => Values::Shown,
+                    false => Values::Hidden,
+                };
+                SourceError::of_toml(self.file, self.text, error.span(), error.message(), values)
+            })
+        });
+        match parsed {
             Ok(table) => table.into_inner(),
-            Err(error) => {
-                let place = error.span().unwrap_or(0..0);
-                let mut message = error.message().trim().replace('\n', "; ");
-                if message == "duplicate key" {
-                    let key = self.text.get(place.clone()).unwrap_or_default();
-                    message = format!("the key `{}` is given twice", key.escape_debug());
-                }
-                self.fault(place, message);
+            Err(fault) => {
+                self.push(fault);
                 DeTable::new()
             }
         }
     }
 
-    pub(crate) fn fault(&self, place: Range<usize>, message: impl Into<String>) {
-        if !self.is_full_then_counted() {
-            self.push(SourceError::at(self.file, self.text, place, message));
-        }
-    }
-
-    pub(crate) fn fault_with_help(
+    /// Every fault says what to do.
+    pub(crate) fn fault(
         &self,
         place: Range<usize>,
         message: impl Into<String>,
@@ -113,7 +112,8 @@ impl<'a> Source<'a> {
         let more = self.more.get();
         if more > 0 {
             let message = format!("… and {more} more");
-            faults.push(SourceError::whole_file(self.file, message));
+            let help = "correct these first";
+            faults.push(SourceError::whole_file(self.file, message).help(help));
         }
         SourceErrors::check(faults)
     }
@@ -185,7 +185,7 @@ impl<'s> Table<'s> {
     pub(crate) fn required(&self, key: &'static str, example: &str) -> Option<Entry<'s>> {
         let entry = self.entry(key);
         if entry.is_none() {
-            self.source.fault_with_help(
+            self.source.fault(
                 self.place.clone(),
                 format!("`[{}]` has no `{key}`", self.name),
                 format!("add: {key} = {example}"),
@@ -218,8 +218,7 @@ impl<'s> Table<'s> {
     }
 
     pub(crate) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
-        self.source
-            .fault_with_help(self.place.clone(), message, help);
+        self.source.fault(self.place.clone(), message, help);
     }
 
     /// Reports the keys that nobody asked for.
@@ -241,7 +240,7 @@ impl<'s> Table<'s> {
                 None if asked.is_empty() => "no keys are known here".to_owned(),
                 None => format!("known here: {}", asked.join(", ")),
             };
-            self.source.fault_with_help(key.span(), message, help);
+            self.source.fault(key.span(), message, help);
         }
     }
 }
@@ -260,7 +259,7 @@ impl<'s> Entry<'s> {
     }
 
     pub(crate) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
-        self.source.fault_with_help(self.place(), message, help);
+        self.source.fault(self.place(), message, help);
     }
 
     fn wrong_type(&self, wanted: &str, example: &str) {
@@ -279,9 +278,12 @@ impl<'s> Entry<'s> {
                 && wanted != "a list"
                 && (number || text.parse::<bool>().is_ok())
         });
-        let help = match quoted {
-            Some(text) => format!("write it without quotes: {text}"),
-            None => format!("write it like {example}"),
+        let shown = self.value.get_ref().as_str();
+        let listed = shown.filter(|_| wanted == "a list" && self.source.values_shown);
+        let help = match (quoted, listed) {
+            (Some(text), _) => format!("write it without quotes: {text}"),
+            (None, Some(text)) => format!("write it in brackets: [\"{}\"]", text.escape_debug()),
+            (None, None) => format!("write it like {example}"),
         };
         self.fault(
             format!("`{}` is {found}, but must be {wanted}", self.name),
@@ -295,6 +297,12 @@ impl<'s> Entry<'s> {
             self.wrong_type("a string", "\"text\"");
         }
         text
+    }
+
+    /// Whether it is a list, and nothing is in it: another type is a fault of its own.
+    pub(crate) fn is_empty_list(&self) -> bool {
+        let list = self.value.get_ref().as_array();
+        list.is_some_and(|array| array.is_empty())
     }
 
     pub(crate) fn is_text(&self) -> bool {

@@ -91,7 +91,12 @@ impl OpenProject {
             let file = self.project.control_file(path)?;
             Some((file.path.as_str(), file.text.as_str()))
         };
-        ProjectRules::parse(file("toolclad.toml"), file("scope/scope.toml"))
+        let servers = file("mcp-config.toml");
+        let checked = servers.map_or(Ok(()), |(path, text)| {
+            ProjectRules::check_servers(path, text)
+        });
+        checked
+            .and_then(|()| ProjectRules::parse(file("toolclad.toml"), file("scope/scope.toml")))
             .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
     }
 

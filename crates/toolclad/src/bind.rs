@@ -168,7 +168,9 @@ impl fmt::Display for BindError {
                 }
                 write!(f, "; valid arguments are {}", listed(names))
             }
-            Self::Missing { argument } => write!(f, "argument `{argument}` is required"),
+            Self::Missing { argument } => {
+                write!(f, "argument `{argument}` is required; give it a value")
+            }
             Self::Value { argument, fault } => write!(f, "argument `{argument}` {fault}"),
             Self::Sensitive { argument } => write!(
                 f,
@@ -181,16 +183,16 @@ impl fmt::Display for BindError {
                 path,
             } => write!(
                 f,
-                "`{first}` and `{second}` name the same file {}",
+                "`{first}` and `{second}` name the same file {}; name two",
                 quoted(path.as_str())
             ),
             Self::ArgvTooLong { bytes_max } => write!(
                 f,
-                "the arguments make a command of more than the {bytes_max} bytes allowed"
+                "the arguments make a command of more than the {bytes_max} bytes allowed; give less"
             ),
             Self::ArgvTooMany { entries_max } => write!(
                 f,
-                "the arguments make a command of more than the {entries_max} entries allowed"
+                "the arguments make a command of more than the {entries_max} entries allowed; give less"
             ),
             Self::Unserved(unserved) => unserved.fmt(f),
             Self::NoScanId => {

@@ -111,13 +111,14 @@ fn check_files(grants: &Grants, work: &Work, arguments: &Arguments, faults: &mut
         if matches!(spec.kind, Kind::CredentialFile(_)) && !granted.contains(spec.name.as_str()) {
             let message = format!("the credential file `{}` is not granted", spec.name);
             let help = format!("add `\"{{{}}}\"` to `filesystem.read`", spec.name);
-            faults.add_with(place, message, help);
+            faults.add(place, message, help);
         }
     }
     if matches!(work, Work::Source(_)) && !(grants.read.is_empty() && grants.create.is_empty()) {
         faults.add(
             0..0,
             "a `[source]` query reads by itself: remove `[filesystem]`",
+            "remove `[filesystem]`",
         );
     }
 }
@@ -129,7 +130,7 @@ fn prose(key: &str, given: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<St
         let bytes = text.len();
         let message =
             format!("{key} has {bytes} bytes, more than the {DESCRIPTION_BYTES_MAX} allowed");
-        faults.add(given.span(), message);
+        faults.add(given.span(), message, "shorten it");
         return None;
     }
     if let Some((at, character)) = hidden_in_prose(text) {
@@ -138,7 +139,11 @@ fn prose(key: &str, given: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<St
             character_name(character)
         );
         let place = faults.inside(&given.span(), text, at..at + character.len_utf8());
-        faults.add(place, message);
+        faults.add(
+            place,
+            message,
+            "remove the character; it may have come by copy and paste",
+        );
         return None;
     }
     Some(text.to_owned())
@@ -170,7 +175,7 @@ fn unknown_word(key: &str, given: &Spanned<&str>, valid: &[&str], faults: &mut F
     let word = *given.get_ref();
     let help = suggestion(word, valid)
         .unwrap_or_else(|| format!("valid are {}", listed(valid.iter().copied())));
-    faults.add_with(
+    faults.add(
         given.span(),
         format!("{key} has the unknown value {}", quoted(word)),
         help,

@@ -78,12 +78,12 @@ impl fmt::Display for TargetFault {
                 f.write_str("is an IPv4 address inside an IPv6 address: write the IPv4 address")
             }
             Self::NotNetwork => f.write_str("must be a network like `10.0.1.0/24`"),
-            Self::HostBits => f.write_str("has bits of a host behind its prefix"),
-            Self::NeverReachable { what } => write!(f, "reaches {what}, which no tool may"),
+            Self::HostBits => f.write_str("has bits of a host behind its prefix; write the network's own address"),
+            Self::NeverReachable { what } => write!(f, "reaches {what}, which no tool may; choose another target"),
             Self::Internal { what } => {
                 write!(
                     f,
-                    "reaches {what}, and `block_internal` refuses what is not public"
+                    "reaches {what}, and `block_internal` refuses what is not public; choose a public one"
                 )
             }
             Self::NotHost { reason } => write!(f, "has no valid host: {reason}"),
@@ -94,14 +94,14 @@ impl fmt::Display for TargetFault {
             ),
             Self::ResolvesTo { address, what } => write!(
                 f,
-                "names a host with the address {address}, which is one of the {what}"
+                "names a host with the address {address}, which is one of the {what}; choose another"
             ),
             Self::NoScope => f.write_str(
                 "is checked against the project's scope, and there is none: write `scope/scope.toml`",
             ),
-            Self::OutOfScope => f.write_str("is outside the project's scope"),
+            Self::OutOfScope => f.write_str("is outside the project's scope; choose a target inside, or add it in `scope/scope.toml`"),
             Self::Excluded { exclusion } => {
-                write!(f, "touches `{exclusion}`, which the project's scope excludes")
+                write!(f, "touches `{exclusion}`, which the project's scope excludes; choose a target without it")
             }
             Self::Url { reason } => write!(f, "is not an accepted URL: {reason}"),
             Self::Scheme { allowed } => {

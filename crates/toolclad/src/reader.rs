@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use model::{SourceError, SourceErrors, Untrusted, nearest};
+use model::{SourceError, SourceErrors, Untrusted, Values, nearest};
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -19,11 +19,12 @@ pub(crate) fn parse_document<'t>(
     if text.len() > bytes_max {
         let bytes = text.len();
         let message = format!("the file has {bytes} bytes, more than the {bytes_max} allowed");
-        return Err(SourceError::whole_file(file, message).into());
+        let help = "shorten it; data that a tool reads stands in a file of its own";
+        return Err(SourceError::whole_file(file, message).help(help).into());
     }
+    SourceError::check_byte_order_mark(file, text)?;
     DeTable::parse(text).map_err(|error| {
-        let message = Untrusted::new(error.message()).escaped();
-        SourceError::at(file, text, error.span().unwrap_or(0..0), message).into()
+        SourceError::of_toml(file, text, error.span(), error.message(), Values::Shown).into()
     })
 }
 
@@ -48,12 +49,8 @@ impl<'a> Faults<'a> {
         self.found.len() >= FAULTS_MAX
     }
 
-    pub(crate) fn add(&mut self, place: Place, message: impl Into<String>) {
-        let fault = SourceError::at(self.file, self.text, place.clone(), message);
-        self.keep(place, fault);
-    }
-
-    pub(crate) fn add_with(
+    /// Every fault of a manifest says what to do.
+    pub(crate) fn add(
         &mut self,
         place: Place,
         message: impl Into<String>,
@@ -203,10 +200,8 @@ impl<'a> Section<'a> {
         };
         let Ok(read) = i64::from_str_radix(integer.as_str(), integer.radix()) else {
             let name = self.name_of(key);
-            faults.add(
-                value.span(),
-                format!("{name} is outside the 64-bit numbers"),
-            );
+            let message = format!("{name} is outside the 64-bit numbers");
+            faults.add(value.span(), message, "write a smaller number");
             return None;
         };
         Some(Spanned::new(value.span(), read))
@@ -223,8 +218,9 @@ impl<'a> Section<'a> {
         match u64::try_from(*given.get_ref()) {
             Ok(value) if (1..=max).contains(&value) => Some(value),
             _ => {
-                let message = format!("{} must be from 1 to {max}", self.name_of(key));
-                faults.add(given.span(), message);
+                let name = self.name_of(key);
+                let message = format!("{name} is {}, which is out of range", given.get_ref());
+                faults.add(given.span(), message, format!("the range is 1 to {max}"));
                 None
             }
         }
@@ -266,7 +262,11 @@ impl<'a> Section<'a> {
         let word = *key.get_ref();
         let Some(entries) = value.get_ref().as_table() else {
             let message = format!("{} must be a table", self.name_of(word));
-            faults.add(value.span(), message);
+            let table = match self.path.as_str() {
+                "" => word.to_owned(),
+                path => format!("{path}.{word}"),
+            };
+            faults.add(value.span(), message, format!("write a table: [{table}]"));
             return None;
         };
         let path = if self.path.is_empty() {
@@ -283,7 +283,7 @@ impl<'a> Section<'a> {
         if count > max {
             let table = quoted(&self.path);
             let message = format!("{table} has {count} entries, more than the {max} allowed");
-            faults.add(self.place.clone(), message);
+            faults.add(self.place.clone(), message, "remove some");
         }
         count <= max
     }
@@ -291,7 +291,7 @@ impl<'a> Section<'a> {
     /// A fault at the table's own name for a key that must be there.
     pub(crate) fn missing(&self, faults: &mut Faults<'_>, key: &str, help: &str) {
         let message = format!("{} is missing", self.name_of(key));
-        faults.add_with(self.place.clone(), message, help);
+        faults.add(self.place.clone(), message, help);
     }
 
     /// Refuses every key that was not asked for.
@@ -307,7 +307,7 @@ impl<'a> Section<'a> {
             let message = format!("unknown key {}", self.name_of(word));
             let help = suggestion(word, &self.known)
                 .unwrap_or_else(|| format!("valid keys are {}", listed(self.known.clone())));
-            faults.add_with(key.span(), message, help);
+            faults.add(key.span(), message, help);
         }
     }
 
@@ -328,13 +328,47 @@ impl<'a> Section<'a> {
             self.name_of(key),
             article(found)
         );
-        faults.add(value.span(), message);
+        faults.add(value.span(), message, retyped(value.get_ref(), wanted));
         None
+    }
+}
+
+/// How a value of another type is written as it is wanted.
+fn retyped(found: &DeValue<'_>, wanted: &str) -> String {
+    let number = |text: &str| text.parse::<i64>().is_ok();
+    match (found, wanted) {
+        (DeValue::String(text), "a whole number") if number(text) => {
+            format!("write it without quotes: {text}")
+        }
+        (DeValue::String(text), "`true` or `false`") if matches!(&**text, "true" | "false") => {
+            format!("write it without quotes: {text}")
+        }
+        (DeValue::String(text), "an array of strings") => {
+            format!("write it in brackets: [\"{}\"]", text.escape_debug())
+        }
+        (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_), "a string") => {
+            format!("write it in quotes: \"{}\"", printed(found))
+        }
+        (_, "a whole number") => "write it like 10".to_owned(),
+        (_, "a string") => "write it like \"text\"".to_owned(),
+        (_, "an array of strings") => "write it like [\"one\", \"two\"]".to_owned(),
+        _ => "write true or false, without quotes".to_owned(),
     }
 }
 
 pub(crate) fn as_string<'a>(value: &'a Spanned<DeValue<'a>>) -> Option<&'a str> {
     value.get_ref().as_str()
+}
+
+/// A TOML number or boolean, as it prints.
+pub(crate) fn printed(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
+            .map_or_else(|_| integer.to_string(), |read| read.to_string()),
+        DeValue::Float(float) => float.as_str().to_owned(),
+        DeValue::Boolean(boolean) => boolean.to_string(),
+        _ => String::new(),
+    }
 }
 
 fn article(word: &str) -> String {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use model::SourceErrors;
 
+use crate::limits::TYPES_BYTES_MAX;
 use crate::manifest::CustomTypes;
+use crate::reader::{Faults, parse_document, quoted};
 use crate::scope::Scope;
 
 /// `toolclad.toml` and `scope/scope.toml`, read. The default has neither.
@@ -37,6 +39,27 @@ impl ProjectRules {
         }
         SourceErrors::check(faults)?;
         Ok(rules)
+    }
+
+    /// Reads `mcp-config.toml`, which would say how the servers of `[mcp]` tools are started.
+    /// Nothing serves them yet, so whatever it says would silently have no effect.
+    ///
+    /// # Errors
+    /// Each key, with its place.
+    pub fn check_servers(file: &str, text: &str) -> Result<(), SourceErrors> {
+        let document = parse_document(file, text, TYPES_BYTES_MAX)?;
+        let mut faults = Faults::new(file, text);
+        for key in document.get_ref().keys() {
+            if faults.is_full() {
+                break;
+            }
+            let name = quoted(key.get_ref());
+            let message =
+                format!("nothing reads {name}: servers of `[mcp]` tools are not served yet");
+            let help = "remove it; the file may be absent, or hold comments only";
+            faults.add(key.span(), message, help);
+        }
+        faults.check()
     }
 
     #[must_use]

@@ -169,7 +169,7 @@ impl Patterns {
         };
         if let Err(fault) = read {
             let message = format!("{} {fault}", quoted(text));
-            faults.add_with(
+            faults.add(
                 entry.span(),
                 message,
                 "write `10.0.1.0/24`, `10.0.1.5`, `www.example.com` or `*.example.com`",

@@ -42,7 +42,9 @@ impl ContractSet {
                     "this is tool {}; at most {TOOLS_MAX} are allowed",
                     index + 1
                 );
-                faults.push(SourceError::whole_file(&file, message));
+                let help = "move manifests away; an agent needs few tools, and another project can \
+                            have the others";
+                faults.push(SourceError::whole_file(&file, message).help(help));
                 break;
             }
             match Contract::parse_with(&file, &text, rules) {
@@ -50,7 +52,8 @@ impl ContractSet {
                     let name = contract.name().clone();
                     if let Some(first) = origins.get(&name) {
                         let message = format!("the tool `{name}` is defined in `{first}` already");
-                        faults.push(SourceError::whole_file(&file, message));
+                        let fault = SourceError::whole_file(&file, message);
+                        faults.push(fault.help("rename one of the two, or move it away"));
                         continue;
                     }
                     origins.insert(name.clone(), file);
@@ -108,7 +111,8 @@ fn check_shared_actions(
                      Cedar action",
                     argument.name()
                 );
-                faults.push(SourceError::whole_file(file, message));
+                let help = "give both the same type, or one of the tools another action";
+                faults.push(SourceError::whole_file(file, message).help(help));
             }
         }
     }

@@ -63,10 +63,13 @@ impl fmt::Display for ValueFault {
             ),
             Self::LeadingSign { sign } => write!(
                 f,
-                "begins with `{sign}`, which a program can read as an option"
+                "begins with `{sign}`, which a program can read as an option; leave it out"
             ),
             Self::TooLong { bytes, max } => {
-                write!(f, "has {bytes} bytes, more than the {max} allowed")
+                write!(
+                    f,
+                    "has {bytes} bytes, more than the {max} allowed; shorten it"
+                )
             }
             Self::Type { expected, found } => write!(f, "must be {expected}, not {found}"),
             Self::Syntax { expected } => write!(f, "must be {expected}"),
@@ -95,22 +98,24 @@ fn write_character(
     position: usize,
 ) -> fmt::Result {
     let name = name(character);
-    match class {
-        CharacterClass::Control => write!(f, "has a control, {name}, at position {position}"),
-        CharacterClass::Quote => write!(f, "has the quote {name} at position {position}"),
-        CharacterClass::Backslash => write!(f, "has a backslash at position {position}"),
-        CharacterClass::Whitespace => write!(f, "has whitespace, {name}, at position {position}"),
-        CharacterClass::Metacharacter => {
-            write!(
-                f,
-                "has the shell metacharacter {name} at position {position}"
-            )
+    let what = match class {
+        CharacterClass::Control => format!("a control, {name},"),
+        CharacterClass::Quote => format!("the quote {name}"),
+        CharacterClass::Backslash => "a backslash".to_owned(),
+        CharacterClass::Whitespace => format!("whitespace, {name},"),
+        CharacterClass::Metacharacter => format!("the shell metacharacter {name}"),
+        CharacterClass::Invisible => format!("a character that hides or reorders text, {name},"),
+    };
+    let remedy = match class {
+        CharacterClass::Whitespace if character == ' ' => {
+            "take it out (a file can be renamed), or let the manifest say `allow_whitespace = true`"
         }
-        CharacterClass::Invisible => write!(
-            f,
-            "has a character that hides or reorders text, {name}, at position {position}"
-        ),
-    }
+        CharacterClass::Quote | CharacterClass::Backslash | CharacterClass::Metacharacter => {
+            "take it out: of all types, only `literal_text` and `agent_summary` accept it"
+        }
+        _ => "take it out",
+    };
+    write!(f, "has {what} at position {position}; {remedy}")
 }
 
 impl std::error::Error for ValueFault {}

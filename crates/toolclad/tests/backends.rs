@@ -28,10 +28,13 @@ fn parse(rest: &str) -> Contract {
 
 fn refused_with(rest: &str, rules: &ProjectRules) -> String {
     let text = manifest(rest);
-    match Contract::parse_with("t.clad.toml", &text, rules) {
-        Ok(_) => panic!("accepted:\n{text}"),
-        Err(errors) => errors.to_string(),
+    let Err(errors) = Contract::parse_with("t.clad.toml", &text, rules) else {
+        panic!("accepted:\n{text}");
+    };
+    for fault in &errors {
+        assert!(fault.help.is_some(), "no remedy: {fault}");
     }
+    errors.to_string()
 }
 
 fn refused(rest: &str) -> String {
@@ -215,7 +218,7 @@ fn a_session_manifest_parses_whole_and_is_refused_at_the_call() {
         (
             "max_interactions = 7",
             "max_interactions = 0",
-            "must be from 1",
+            "is 0, which is out of range",
         ),
     ] {
         assert_ne!(SESSION, SESSION.replace(from, to), "{from}");
@@ -862,4 +865,20 @@ fn types_and_their_chains_hold_at_their_limits() {
     };
     assert!(bytes(limits::TYPES_BYTES_MAX));
     assert!(!bytes(limits::TYPES_BYTES_MAX + 1));
+}
+
+#[test]
+fn servers_are_refused_where_they_are_configured_since_nothing_starts_them() {
+    for empty in ["", "# servers come later\n"] {
+        assert!(ProjectRules::check_servers("mcp-config.toml", empty).is_ok());
+    }
+    let text = "# ours\n[servers.files]\ncommand = \"files\"\n";
+    let errors = ProjectRules::check_servers("mcp-config.toml", text).unwrap_err();
+    let said = errors.to_string();
+    assert!(
+        said.starts_with("mcp-config.toml:2:2: nothing reads `servers`: servers of `[mcp]` tools"),
+        "{said}"
+    );
+    assert!(said.contains("\n  help: remove it"), "{said}");
+    assert!(ProjectRules::check_servers("mcp-config.toml", "this is no TOML").is_err());
 }

@@ -42,12 +42,16 @@ fn parse(rest: &str) -> Contract {
     Contract::parse("tools/t.clad.toml", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The faults. Whatever is wrong, each says what to do.
 fn refused(rest: &str) -> String {
     let text = manifest(rest);
-    match Contract::parse("tools/t.clad.toml", &text) {
-        Ok(_) => panic!("accepted:\n{text}"),
-        Err(errors) => errors.to_string(),
+    let Err(errors) = Contract::parse("tools/t.clad.toml", &text) else {
+        panic!("accepted:\n{text}");
+    };
+    for fault in &errors {
+        assert!(fault.help.is_some(), "no remedy: {fault}");
     }
+    errors.to_string()
 }
 
 /// A contract with the one argument `v` that its command prints.
@@ -141,7 +145,40 @@ fn a_syntax_fault_has_its_place() {
     let fault = errors.iter().next().unwrap();
     assert_eq!((fault.line, fault.column), (2, 8), "{errors}");
     let twice = Contract::parse("t.clad.toml", "[tool]\nname=\"a\"\nname=\"b\"").unwrap_err();
-    assert!(twice.to_string().contains("duplicate key"), "{twice}");
+    assert!(
+        twice.to_string().contains("`name` is given twice"),
+        "{twice}"
+    );
+    for rest in [
+        "x = ",
+        "x = yes",
+        "x = [1 2]",
+        "x",
+        "x = \"a",
+        "x = \"\\c\"",
+        "x = \'\'\'a",
+        "[x",
+        "[x]\n[x]",
+    ] {
+        assert!(!refused(rest).is_empty());
+    }
+}
+
+#[test]
+fn tables_of_thousands_of_levels_and_a_byte_order_mark_are_refused_where_they_stand() {
+    let deep = refused(&format!("[tool{}]\na = 1", ".x".repeat(5000)));
+    assert!(
+        deep.starts_with("tools/t.clad.toml:6:1: tables or lists are nested too deep"),
+        "{deep}"
+    );
+    let lists = refused(&format!("a = {}1{}", "[".repeat(5000), "]".repeat(5000)));
+    assert!(lists.contains(":6:"), "{lists}");
+    assert!(lists.contains("nested too deep"), "{lists}");
+    let marked = format!("\u{feff}{}", manifest("[command]\nexec = [\"echo\"]"));
+    let errors = Contract::parse("tools/t.clad.toml", &marked).unwrap_err();
+    let fault = errors.iter().next().unwrap();
+    assert_eq!((fault.line, fault.column), (1, 1));
+    assert!(errors.to_string().contains("without a byte order mark"));
 }
 
 #[test]
@@ -264,7 +301,10 @@ fn undeclared_and_missing_arguments_are_named() {
          `input`, `output`"
     );
     let error = bind(&contract, json!({"input": "a"})).unwrap_err();
-    assert_eq!(error.to_string(), "argument `output` is required");
+    assert_eq!(
+        error.to_string(),
+        "argument `output` is required; give it a value"
+    );
     let hostile = bind(&contract, json!({"a\u{1b}\u{202e}": 1}))
         .unwrap_err()
         .to_string();
@@ -417,14 +457,14 @@ fn enums_patterns_and_opt_ins_hold() {
     assert_eq!(
         error,
         "argument `v` has a character that hides or reorders text, right-to-left override \
-         (U+202E), at position 3"
+         (U+202E), at position 3; take it out"
     );
     let error = bind(&plain, json!({"v": "\u{1b}[2J"}))
         .unwrap_err()
         .to_string();
     assert_eq!(
         error,
-        "argument `v` has a control, escape (U+001B), at position 1"
+        "argument `v` has a control, escape (U+001B), at position 1; take it out"
     );
 }
 
@@ -812,7 +852,8 @@ fn a_set_is_ordered_and_one_bad_manifest_fails_it() {
     let error = ContractSet::parse(twice).unwrap_err().to_string();
     assert_eq!(
         error,
-        "more/a.clad.toml: the tool `a` is defined in `tools/a.clad.toml` already"
+        "more/a.clad.toml: the tool `a` is defined in `tools/a.clad.toml` already\n  \
+         help: rename one of the two, or move it away"
     );
 }
 
@@ -926,7 +967,8 @@ fn network_types_have_their_rules() {
         .to_string();
     assert_eq!(
         error,
-        "argument `v` reaches private addresses, and `block_internal` refuses what is not public"
+        "argument `v` reaches private addresses, and `block_internal` refuses what is not public; \
+         choose a public one"
     );
     let url = one("type = \"url\"\nschemes = [\"https\"]");
     assert!(bind(&url, json!({"v": "https://example.com/a?b=c&d#e"})).is_ok());

@@ -70,7 +70,10 @@ pub(super) fn read(
     }
     for (name, place, entry) in entries {
         let name = AgentName::new(name)
-            .map_err(|error| entry.source().fault(place, error.to_string()))
+            .map_err(|error| {
+                let help = "rename the agent, like [agents.reviewer]";
+                entry.source().fault(place, error.to_string(), help);
+            })
             .ok();
         let settings = entry.table().and_then(|table| read_agent(table, sandbox));
         if let (Some(name), Some(settings)) = (name, settings) {
@@ -253,7 +256,8 @@ fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
     for (name, place, entry) in entries {
         if !is_variable(name) {
             let message = format!("`{}` is no name of a variable", name.escape_debug());
-            entry.source().fault(place, message);
+            let help = "a name has A-Z a-z 0-9 and _, and begins with no digit";
+            entry.source().fault(place, message, help);
         } else if let Some(value) = word(&entry) {
             environment.insert(name.to_owned(), value);
         }
@@ -264,7 +268,7 @@ fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
 fn read_tools(entry: &Entry<'_>, executor: Option<&AgentExecutor>) -> Vec<ToolName> {
     let mut tools = Vec::new();
     let names = entry.distinct_texts(ALLOWED_TOOLS_MAX);
-    if names.is_empty() {
+    if entry.is_empty_list() {
         entry.fault(
             "`allowed_tools` is empty, and an agent without tools can do nothing",
             "name at least one tool, like [\"read_file\"]",

@@ -75,12 +75,22 @@ pub(super) enum HostPathError {
     Path(PathError),
 }
 
+impl HostPathError {
+    /// The same of a path inside a worker.
+    pub(super) fn of_target(&self) -> String {
+        match self {
+            Self::Start => "it does not start with `/`".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for HostPathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => f.write_str("it starts neither with `./` nor with `/`"),
             Self::Root => f.write_str("it is the root folder"),
-            Self::Path(error) => error.fmt(f),
+            Self::Path(error) => f.write_str(&error.what()),
         }
     }
 }

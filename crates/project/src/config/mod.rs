@@ -291,7 +291,7 @@ fn read_operators(table: &Table<'_>) -> BTreeMap<String, Vec<String>> {
 fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {
     let mut surfaces = Vec::new();
     let names = entry.distinct_texts(ApprovalSurface::ALL.len());
-    if names.is_empty() {
+    if entry.is_empty_list() {
         entry.fault(
             "`approval.surfaces` names no surface: nobody could be asked",
             "write some of \"terminal\", \"gate\" and \"chat\", or leave the key out",

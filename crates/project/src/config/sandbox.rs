@@ -580,7 +580,10 @@ fn read_volume(entry: &Entry<'_>, working_dir: &str) -> Option<Volume> {
     };
     if let Err(error) = clean_absolute(target) {
         return fault(
-            format!("the target of `{shown}` is no path: {error}"),
+            format!(
+                "the target of `{shown}` is no path of a worker: {}",
+                error.of_target()
+            ),
             VOLUME_FORM,
         );
     }

@@ -186,9 +186,11 @@ fn named<T>(
     }
     for (name, place, entry) in entries {
         if !is_name(name) {
-            entry
-                .source()
-                .fault(place, "a name is written with A-Z a-z 0-9 _ - only");
+            entry.source().fault(
+                place,
+                "a name of this table has a character that none may have",
+                "allowed are A-Z a-z 0-9 _ -",
+            );
         }
         if let Some(item) = entry.table().and_then(read) {
             items.insert(name.to_owned(), item);

@@ -753,7 +753,10 @@ fn a_flood_of_unknown_keys_is_counted_and_not_printed() {
         .filter(|line| line.contains("unknown table or key"));
     assert_eq!(reported.count(), project::limits::FAULTS_MAX);
     let more = 50_001 - project::limits::FAULTS_MAX;
-    assert!(said.ends_with(&format!("… and {more} more")), "{said}");
+    assert!(
+        said.ends_with(&format!("… and {more} more\n  help: correct these first")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -281,6 +281,11 @@ fn a_file_that_would_silently_not_count_is_refused_by_name() {
         "tools/x.TOML",
         "policies/X.CEDAR",
         "policies/call/x.Cedar",
+        "tools/x.clad.tml",
+        "tools/x.clad.toml.txt",
+        "tools/.x.clad.toml",
+        "policies/.x.cedar",
+        "policies/run/x.ceder",
     ] {
         let home = Home::with_project();
         home.write(path, "");
@@ -293,8 +298,23 @@ fn a_file_that_would_silently_not_count_is_refused_by_name() {
     }
     let home = Home::with_project();
     home.write("tools/README.md", "");
-    home.write("tools/x.clad.toml~", "");
-    home.write("tools/.x.clad.toml.swp", "");
+    for left in [
+        "x.clad.toml~",
+        "#x.clad.toml#",
+        ".x.clad.toml.swp",
+        ".x.clad.toml.un~",
+        ".#x.clad.toml",
+        "._x.clad.toml",
+        ".toml",
+        "x.clad.toml.bak",
+        "x.clad.toml.orig",
+        "x.clad.toml.tmp",
+        "notes.txt",
+    ] {
+        home.write(&format!("tools/{left}"), "");
+    }
+    home.write("policies/.git/x.cedar", "");
+    home.write("tools/.git/x.clad.toml", "");
     home.write("tools/lib/README.md", "");
     assert!(Project::open(&home.project()).is_ok());
 }
@@ -337,7 +357,7 @@ fn a_control_file_is_read_at_its_size_limit_and_refused_past_it() {
     home.write("policies/big.cedar", "/".repeat(max + 1));
     let error = Project::open(&home.project()).unwrap_err().to_string();
     assert!(
-        error.ends_with("has more than the 1048576 bytes allowed"),
+        error.contains("has more than the 1048576 bytes allowed\n  help: shorten it"),
         "{error}"
     );
 }
@@ -380,7 +400,7 @@ fn a_listed_folder_is_bounded() {
     fs::File::create(tools.join("more")).unwrap();
     let error = Project::open(&home.project()).unwrap_err().to_string();
     assert!(
-        error.ends_with("has more than the 8192 entries allowed"),
+        error.contains("has more than the 8192 entries allowed\n  help: move"),
         "{error}"
     );
 }
@@ -407,17 +427,25 @@ fn a_name_that_is_not_utf8_is_refused() {
         error.contains("holds the name `x\\xff.cedar`, which is not UTF-8"),
         "{error}"
     );
+    assert!(
+        error.contains("help: rename it, or move it away: mv "),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_missing_folder_and_a_file_as_project_are_errors() {
     let home = Home::with_project();
-    assert!(matches!(
-        Project::open(&home.root.join("absent")),
-        Err(ProjectError::Folder(_))
-    ));
-    let reasons = unsafe_reasons(Project::open(&home.project().join("symbiont.toml")));
-    assert_eq!(reasons[0].1, UnsafeReason::NotFolder);
+    let said = |path: &std::path::Path| Project::open(path).unwrap_err().to_string();
+    let absent = said(&home.root.join("absent"));
+    assert!(absent.starts_with("there is no folder `"), "{absent}");
+    assert!(absent.contains("help: name a project's folder"), "{absent}");
+    let file = said(&home.project().join("symbiont.toml"));
+    assert!(
+        file.contains("is a file, and a project is a folder"),
+        "{file}"
+    );
+    assert!(file.contains("help: name the folder that holds"), "{file}");
     assert!(matches!(
         Project::open(&home.project().join("data")),
         Err(ProjectError::NoConfig { .. })

@@ -6,13 +6,13 @@ use model::{ArgumentName, ArgumentValue};
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::kinds::{printed, read_kind};
+use super::kinds::read_kind;
 use super::prose;
 use super::types::CustomTypes;
 use crate::contract::ArgumentSpec;
 use crate::kind::{Given, Kind};
 use crate::limits::ARGUMENTS_MAX;
-use crate::reader::{Faults, Place, Section};
+use crate::reader::{Faults, Place, Section, listed, printed, suggestion};
 
 /// All arguments of a manifest.
 #[derive(Debug, Default)]
@@ -41,6 +41,16 @@ impl Arguments {
 
     pub(super) fn place(&self, name: &ArgumentName) -> Place {
         self.places.get(name).cloned().unwrap_or(0..0)
+    }
+
+    /// The help for a name that no argument has.
+    pub(super) fn known(&self, name: &str) -> String {
+        let names = self.names();
+        match suggestion(name, &names) {
+            Some(help) => help,
+            None if names.is_empty() => "the manifest has no `[args]`: add the argument".to_owned(),
+            None => format!("its arguments are {}", listed(names)),
+        }
     }
 
     pub(super) fn names(&self) -> Vec<&str> {
@@ -106,14 +116,18 @@ fn read_name(key: &Spanned<&str>, faults: &mut Faults<'_>) -> Option<ArgumentNam
     let name = match ArgumentName::new(*key.get_ref()) {
         Ok(name) => name,
         Err(error) => {
-            faults.add(key.span(), error.to_string());
+            faults.add(
+                key.span(),
+                error.to_string(),
+                "rename the argument, like `input_file`",
+            );
             return None;
         }
     };
     if !name.as_str().starts_with(|c: char| c.is_ascii_alphabetic()) {
         let message = format!("the argument name `{name}` must begin with a letter");
         let help = "`_` begins generated placeholders, digits are indexes of literal paths";
-        faults.add_with(key.span(), message, help);
+        faults.add(key.span(), message, help);
         return None;
     }
     Some(name)
@@ -136,7 +150,11 @@ fn read_argument(
         && let Some(other) = positions.insert(position, name.clone())
     {
         let message = format!("`{name}` and `{other}` have the same position {position}");
-        faults.add(section.place.clone(), message);
+        faults.add(
+            section.place.clone(),
+            message,
+            "give each argument a position of its own",
+        );
     }
     let sensitive = section.flag(faults, "sensitive");
     let feeds_decision = section.flag(faults, "feeds_decision");
@@ -145,7 +163,7 @@ fn read_argument(
     if sensitive && default.is_some() {
         let message = format!("the sensitive argument `{name}` has a default");
         let help = "everybody who lists the tool would read it: remove one of them";
-        faults.add_with(section.place.clone(), message, help);
+        faults.add(section.place.clone(), message, help);
     }
     let type_name = section.string(faults, "type").map(|given| *given.get_ref());
     refuse_foreign(section, type_name.filter(|_| kind.is_some()), faults);
@@ -171,13 +189,17 @@ fn read_default(
     if required {
         let message = format!("{} on a required argument", section.name_of("default"));
         let help = "a required argument is always given: remove one";
-        faults.add_with(place, message, help);
+        faults.add(place, message, help);
         return None;
     }
     let read = default_value(value, kind?);
     if let Err(reason) = &read {
         let message = format!("{} {reason}", section.name_of("default"));
-        faults.add(value.span(), message);
+        faults.add(
+            value.span(),
+            message,
+            "write a value that a call could give, or remove `default`",
+        );
     }
     read.ok()
 }
@@ -193,7 +215,11 @@ fn refuse_foreign(mut section: Section<'_>, type_name: Option<&str>, faults: &mu
                 "{} does not apply to type `{type_name}`",
                 section.name_of(key)
             );
-            faults.add(place, message);
+            faults.add(
+                place,
+                message,
+                "remove it, or give the argument another `type`",
+            );
         }
     }
     section.finish(faults);

@@ -11,7 +11,7 @@ use super::types::CustomTypes;
 use super::{command, session, unknown_word, unserved};
 use crate::backend::{McpBackend, SourceQuery, Work};
 use crate::kind::Kind;
-use crate::reader::{Faults, Section, as_string, quoted, suggestion};
+use crate::reader::{Faults, Section, as_string, quoted};
 
 /// Which table a manifest has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) fn choose(root: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<
                 first.table(),
                 kind.table()
             );
-            faults.add_with(place, message, "a tool has one: write two manifests");
+            faults.add(place, message, "a tool has one: write two manifests");
         }
         found.push(kind);
     }
@@ -111,7 +111,7 @@ pub(super) fn read(
             let table = kind.table();
             if let Some((files, _)) = root.entry("filesystem") {
                 let message = format!("`[filesystem]` cannot go with `[{table}]`");
-                faults.add_with(
+                faults.add(
                     files,
                     message,
                     "file grants need a worker that gets the files",
@@ -119,7 +119,11 @@ pub(super) fn read(
             }
             let message =
                 format!("nothing serves `[{table}]` tools: the manifest cannot be loaded");
-            faults.add(place, message);
+            faults.add(
+                place,
+                message,
+                "let a program do it: write `[command]` instead, or move the manifest away",
+            );
             None
         }
     }
@@ -142,7 +146,7 @@ pub(super) fn read_plain_name(
     if !is_plain_name(name) {
         let message = format!("{} is no name", quoted(name));
         let help = "a name has 1 to 128 of A-Z, a-z, 0-9, `_`, `-`, `.` and `/`";
-        faults.add_with(given.span(), message, help);
+        faults.add(given.span(), message, help);
         return None;
     }
     Some(name.to_owned())
@@ -178,7 +182,11 @@ fn read_mcp(
         let field = given.get(&spec.name).cloned().unwrap_or(own);
         if !upstream.insert(field.clone()) {
             let message = format!("two arguments are sent as {}", quoted(&field));
-            faults.add(section.place.clone(), message);
+            faults.add(
+                section.place.clone(),
+                message,
+                "give each argument an upstream name of its own in `[mcp.field_map]`",
+            );
         }
         fields.insert(spec.name.clone(), field);
     }
@@ -212,7 +220,7 @@ fn read_field_map(
             }
             None => {
                 let message = format!("{} must be the upstream name", table.name_of(name));
-                faults.add(value.span(), message);
+                faults.add(value.span(), message, "write it in quotes; a name has 1 to 128 of A-Z, a-z, 0-9, `_`, `-`, `.` and `/`");
             }
         }
     }
@@ -225,10 +233,7 @@ pub(super) fn unknown_argument(
     faults: &mut Faults<'_>,
 ) {
     let message = format!("{} names no argument", quoted(key.get_ref()));
-    match suggestion(key.get_ref(), &arguments.names()) {
-        Some(help) => faults.add_with(key.span(), message, help),
-        None => faults.add(key.span(), message),
-    }
+    faults.add(key.span(), message, arguments.known(key.get_ref()));
 }
 
 /// The arguments of each query: name, and whether it must be there.
@@ -280,12 +285,20 @@ fn read_source(
                             "may be optional"
                         }
                     );
-                    faults.add(arguments.place(&spec.name), message);
+                    faults.add(
+                        arguments.place(&spec.name),
+                        message,
+                        "correct its `type` and `required`",
+                    );
                 }
             }
             Lookup::Unknown if *required => {
                 let message = format!("`{}` needs an argument `{argument}`", query.as_str());
-                faults.add(place.clone(), message);
+                faults.add(
+                    place.clone(),
+                    message,
+                    format!("add a table `[args.{argument}]`"),
+                );
             }
             Lookup::Faulty | Lookup::Unknown => {}
         }
@@ -293,7 +306,7 @@ fn read_source(
     for spec in &arguments.specs {
         if !wanted.iter().any(|(name, _)| *name == spec.name.as_str()) {
             let message = format!("`{}` takes no argument `{}`", query.as_str(), spec.name);
-            faults.add(arguments.place(&spec.name), message);
+            faults.add(arguments.place(&spec.name), message, "remove the argument");
         }
     }
     Some(query)

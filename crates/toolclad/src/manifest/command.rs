@@ -7,12 +7,11 @@ use serde_spanned::Spanned;
 use toml::de::DeValue;
 
 use super::arguments::{Arguments, Lookup};
-use super::kinds::printed;
 use super::spreads::{read_conditionals, read_mappings, read_words};
 use crate::command::{Command, Element, Entry, Part};
 use crate::hygiene::{is_invisible, name as character_name};
 use crate::limits::{EXEC_ELEMENT_BYTES_MAX, EXEC_ELEMENTS_MAX, PLACEHOLDERS_MAX};
-use crate::reader::{Faults, Place, Section, quoted, suggestion};
+use crate::reader::{Faults, Place, Section, printed, quoted, suggestion};
 use crate::template::{self, Piece};
 
 /// Programs that run other programs or program text. A manifest must say that it wants one.
@@ -28,18 +27,20 @@ pub(super) fn read(
     arguments: &Arguments,
     faults: &mut Faults<'_>,
 ) -> Option<Command> {
-    for (key, reason) in [
+    for (key, reason, help) in [
         (
             "executor",
             "a command has no executor script: `exec` is the whole command",
+            "remove it, and write the program and its words in `exec`",
         ),
         (
             "env",
             "a manifest cannot set the environment: the worker's is fixed",
+            "remove it; what a program needs to know stands in `exec`, or is an argument",
         ),
     ] {
         if let Some((place, _)) = section.entry(key) {
-            faults.add(place, reason);
+            faults.add(place, reason, help);
         }
     }
     let interpreter = section.flag(faults, "allow_interpreter");
@@ -112,7 +113,7 @@ fn read_end_of_options(
     };
     if *given.get_ref() != END_OF_OPTIONS {
         let message = format!("{} ends no options", quoted(given.get_ref()));
-        faults.add_with(given.span(), message, "the only such entry is `--`");
+        faults.add(given.span(), message, "the only such entry is `--`");
         return;
     }
     let Some(command) = command else {
@@ -132,6 +133,7 @@ fn read_end_of_options(
         faults.add(
             given.span(),
             "`end_of_options` without an entry that begins with an argument",
+            "remove it, or add an entry that is an argument, like `\"{input}\"`",
         );
         return;
     };
@@ -142,11 +144,15 @@ fn read_end_of_options(
         Element::Flags { .. } | Element::Conditional { .. } => false,
     };
     if options.iter().any(written) {
-        faults.add(given.span(), "the command has `--` already: remove one");
+        faults.add(
+            given.span(),
+            "the command has `--` already: remove one",
+            "keep one of them: remove `end_of_options`, or the `--`",
+        );
     } else if operands.iter().any(option) {
         let message = "an option stands behind the first operand";
         let help = "write all options before the first entry that begins with an argument";
-        faults.add_with(given.span(), message, help);
+        faults.add(given.span(), message, help);
     } else {
         command.elements.insert(first, marker);
     }
@@ -170,12 +176,13 @@ fn read_exec<'a>(
         faults.add(
             place,
             "`command.exec` and `command.template` say the same: keep `exec`",
+            "remove `template`",
         );
         return None;
     }
     if !template.get_ref().is_str() {
         let message = "`command.template` must be a string";
-        faults.add_with(
+        faults.add(
             template.span(),
             message,
             "an array of elements is named `exec`",
@@ -191,7 +198,7 @@ fn read_exec<'a>(
             "argument `{}` may have spaces, but the command is a template",
             spec.name
         );
-        faults.add_with(
+        faults.add(
             place.clone(),
             message,
             "write the command as an `exec` array",
@@ -235,7 +242,7 @@ impl Generated<'_> {
         for (name, place) in defaults.chain(mappings).chain(conditionals) {
             if !self.used.contains(name) {
                 let message = format!("the placeholder {} is never used", quoted(&braced(name)));
-                faults.add(place.clone(), message);
+                faults.add(place.clone(), message, "use it in `exec`, or remove it");
             }
         }
     }
@@ -260,7 +267,7 @@ impl Generated<'_> {
                 "{} stands for several entries and must be a whole element of `exec`",
                 quoted(&braced(name))
             );
-            faults.add(place, message);
+            faults.add(place, message, "write it as an element of its own");
             return None;
         }
         let message = format!("the placeholder {} names nothing", quoted(&braced(name)));
@@ -272,7 +279,7 @@ impl Generated<'_> {
             _ => "",
         };
         if !reason.is_empty() {
-            faults.add_with(place, message, reason);
+            faults.add(place, message, reason);
             return None;
         }
         let mut names = self.arguments.names();
@@ -281,7 +288,7 @@ impl Generated<'_> {
         names.extend(self.conditionals.keys().map(String::as_str));
         let help = suggestion(name, &names)
             .unwrap_or_else(|| "declare it under `[args]`; a brace itself is written `{{`".into());
-        faults.add_with(place, message, help);
+        faults.add(place, message, help);
         None
     }
 }
@@ -298,7 +305,11 @@ fn read_program(
     faults: &mut Faults<'_>,
 ) -> Option<String> {
     let Some(first) = exec.get_ref().first() else {
-        faults.add(exec.span(), "the command is empty");
+        faults.add(
+            exec.span(),
+            "the command is empty",
+            "the program comes first: `exec = [\"cp\", \"{input}\", \"{output}\"]`",
+        );
         return None;
     };
     let program = *first.get_ref();
@@ -314,7 +325,7 @@ fn read_program(
     {
         let message = format!("{} is not a program", quoted(program));
         let help = "a command begins with a fixed name, or an absolute path in the worker";
-        faults.add_with(first.span(), message, help);
+        faults.add(first.span(), message, help);
         return None;
     }
     if let Some(binary) = binary
@@ -325,13 +336,13 @@ fn read_program(
             quoted(binary.get_ref()),
             quoted(program)
         );
-        faults.add_with(first.span(), message, "both must be the same");
+        faults.add(first.span(), message, "both must be the same");
         return None;
     }
     if is_interpreter(name) && !interpreter {
         let message = format!("{} runs other programs or program text", quoted(program));
         let help = "add `allow_interpreter = true` to `[command]` if that is what you want";
-        faults.add_with(first.span(), message, help);
+        faults.add(first.span(), message, help);
         return None;
     }
     Some(program.to_owned())
@@ -352,7 +363,11 @@ fn read_elements(
     if count > EXEC_ELEMENTS_MAX {
         let message =
             format!("the command has {count} elements, more than the {EXEC_ELEMENTS_MAX} allowed");
-        faults.add(exec.span(), message);
+        faults.add(
+            exec.span(),
+            message,
+            "let the program read the rest from a file, or split the work over two tools",
+        );
         return None;
     }
     let elements: Vec<Option<Element>> = exec
@@ -399,7 +414,11 @@ pub(super) fn read_entry(
         Ok(pieces) => pieces,
         Err(error) => {
             let place = faults.inside(&element.span(), text, error.at..error.at + 1);
-            faults.add(place, error.to_string());
+            faults.add(
+                place,
+                error.to_string(),
+                "write `{NAME}` for the argument NAME",
+            );
             return None;
         }
     };
@@ -424,7 +443,11 @@ pub(super) fn check_literal(element: &Spanned<&str>, faults: &mut Faults<'_>) ->
         let message = format!(
             "the element has {bytes} bytes, more than the {EXEC_ELEMENT_BYTES_MAX} allowed"
         );
-        faults.add(element.span(), message);
+        faults.add(
+            element.span(),
+            message,
+            "shorten it; a long text stands in a file that the call reads",
+        );
         return None;
     }
     match text
@@ -436,6 +459,7 @@ pub(super) fn check_literal(element: &Spanned<&str>, faults: &mut Faults<'_>) ->
             faults.add(
                 place,
                 format!("the element has {}", character_name(character)),
+                "remove the character; it may have come by copy and paste",
             );
             None
         }
@@ -461,7 +485,7 @@ fn read_defaults<'m>(
         if !matches!(arguments.lookup(name), Lookup::Unknown) {
             let message = format!("{} is an argument", quoted(name));
             let help = format!("give `[args.{name}]` a `default` instead");
-            faults.add_with(key.span(), message, help);
+            faults.add(key.span(), message, help);
             continue;
         }
         let text = match value.get_ref() {
@@ -472,7 +496,11 @@ fn read_defaults<'m>(
             }
             _ => {
                 let message = format!("{} must be a single value", table.name_of(name));
-                faults.add(value.span(), message);
+                faults.add(
+                    value.span(),
+                    message,
+                    "write a string, a number, true or false",
+                );
                 continue;
             }
         };
@@ -481,6 +509,7 @@ fn read_defaults<'m>(
             faults.add(
                 key.span(),
                 format!("{} cannot be a placeholder", quoted(name)),
+                "a name has a-z, A-Z, 0-9 and `_`",
             );
         } else if check_literal(&borrowed, faults).is_some() {
             let named = Named {

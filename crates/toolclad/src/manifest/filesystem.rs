@@ -8,7 +8,7 @@ use super::unknown_word;
 use crate::grants::{Grant, Grants};
 use crate::kind::Kind;
 use crate::limits::{CREATES_MAX, FILE_BYTES_DEFAULT, FILE_BYTES_MAX, READS_MAX};
-use crate::reader::{Faults, Section, quoted, suggestion};
+use crate::reader::{Faults, Section, quoted};
 
 pub(super) fn read(
     section: Option<Section<'_>>,
@@ -54,7 +54,11 @@ fn read_create_mode(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Optio
     }
     let given = section.string(faults, "create_mode")?;
     if section.entry("create").is_none() {
-        faults.add(given.span(), "`create_mode` without `create` says nothing");
+        faults.add(
+            given.span(),
+            "`create_mode` without `create` says nothing",
+            "remove it, or add `create = [\"{output}\"]`",
+        );
     }
     match *given.get_ref() {
         "file" => Some(CreateMode::File),
@@ -87,7 +91,11 @@ fn read_list<'a>(
         let count = entries.get_ref().len();
         let name = section.name_of(key);
         let message = format!("{name} has {count} entries, more than the {max} allowed");
-        faults.add(entries.span(), message);
+        faults.add(
+            entries.span(),
+            message,
+            "remove some: a call gets single files",
+        );
         return None;
     }
     let mut grants = Vec::new();
@@ -95,7 +103,7 @@ fn read_list<'a>(
         let text = *entry.get_ref();
         if seen.contains(&text) {
             let message = format!("{} is granted twice", quoted(text));
-            faults.add(entry.span(), message);
+            faults.add(entry.span(), message, "name it once");
             continue;
         }
         seen.push(text);
@@ -122,7 +130,11 @@ fn read_grant(
             path,
         }),
         Err(error) => {
-            faults.add(entry.span(), error.to_string());
+            faults.add(
+                entry.span(),
+                error.to_string(),
+                "write a path like `data/a.csv`, or one whole argument like `{input}`",
+            );
             None
         }
     }
@@ -141,13 +153,13 @@ fn read_reference(
     let Some(name) = name.filter(|name| !name.contains(['{', '}'])) else {
         let message = format!("{} is neither a path nor one whole argument", quoted(text));
         let help = "write a literal path, or `{argument}` and nothing around it";
-        faults.add_with(entry.span(), message, help);
+        faults.add(entry.span(), message, help);
         return None;
     };
     match arguments.lookup(name) {
         Lookup::Declared(spec) if spec.sensitive => {
             let message = format!("the argument `{}` is sensitive", spec.name);
-            faults.add_with(
+            faults.add(
                 entry.span(),
                 message,
                 "the names of granted files stand in every record: remove `sensitive`",
@@ -162,7 +174,7 @@ fn read_reference(
         }
         Lookup::Declared(spec) => {
             let message = format!("the argument `{}` is not of type `path`", spec.name);
-            faults.add_with(
+            faults.add(
                 entry.span(),
                 message,
                 "a file grant needs `type = \"path\"`",
@@ -172,10 +184,7 @@ fn read_reference(
         Lookup::Faulty => None,
         Lookup::Unknown => {
             let message = format!("{} names no argument", quoted(text));
-            match suggestion(name, &arguments.names()) {
-                Some(help) => faults.add_with(entry.span(), message, help),
-                None => faults.add(entry.span(), message),
-            }
+            faults.add(entry.span(), message, arguments.known(name));
             None
         }
     }

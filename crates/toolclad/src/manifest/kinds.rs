@@ -13,7 +13,7 @@ use crate::kind::{Bounds, Kind, TextRules};
 use crate::limits::{ALLOWED_VALUES_MAX, DURATION_SECONDS_MAX};
 use crate::pattern::Pattern;
 use crate::reach::TargetRules;
-use crate::reader::{Faults, Section, quoted};
+use crate::reader::{Faults, Section, listed, printed, quoted};
 use crate::url::SCHEMES;
 
 pub(super) const TYPES: [&str; 17] = [
@@ -109,7 +109,7 @@ pub(super) fn tighten(kind: &mut Kind, section: &mut Section<'_>, faults: &mut F
         };
         if *rule && !*given.get_ref() {
             let message = format!("{} takes back what the type demands", section.name_of(key));
-            faults.add_with(given.span(), message, "remove it");
+            faults.add(given.span(), message, "remove it");
         }
         *rule |= *given.get_ref();
     }
@@ -142,7 +142,11 @@ fn read_text(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<TextR
         Some(given) => match Pattern::new(given.get_ref()) {
             Ok(pattern) => Some(pattern),
             Err(error) => {
-                faults.add(given.span(), error.to_string());
+                faults.add(
+                    given.span(),
+                    error.to_string(),
+                    "correct the regular expression",
+                );
                 return None;
             }
         },
@@ -169,7 +173,11 @@ fn read_port(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind>
     let max = section.integer(faults, "max");
     for bound in [&min, &max].into_iter().flatten() {
         if !(PORTS.0..=PORTS.1).contains(bound.get_ref()) {
-            faults.add(bound.span(), "a port is from 1 to 65535");
+            faults.add(
+                bound.span(),
+                "a port is from 1 to 65535",
+                "choose a number in that range",
+            );
             return None;
         }
     }
@@ -210,7 +218,11 @@ fn read_bounds<N: Copy + Ord>(
     if let (Some(min), Some(max)) = (min, max)
         && min.get_ref() > max.get_ref()
     {
-        faults.add(max.span(), "the maximum is below the minimum");
+        faults.add(
+            max.span(),
+            "the maximum is below the minimum",
+            "swap the two, or remove one",
+        );
         return None;
     }
     match clamp {
@@ -218,6 +230,7 @@ fn read_bounds<N: Copy + Ord>(
             faults.add(
                 place,
                 "`clamp` without `min` or `max` has nothing to clamp to",
+                "add `min` or `max`, or remove `clamp`",
             );
             None
         }
@@ -240,7 +253,7 @@ fn refuse_negative<N: Copy + Ord>(
     if negative && !allowance.leading_dash {
         let message = "a bound is negative, but no value may begin with `-`";
         let help = "add `allow_leading_dash = true`, or begin at 0";
-        faults.add_with(section.place.clone(), message, help);
+        faults.add(section.place.clone(), message, help);
         return None;
     }
     Some(())
@@ -256,7 +269,7 @@ fn read_decimal_bound(
     let float = section.entry(float_key);
     if let (Some(_), Some((place, _))) = (&whole, &float) {
         let message = format!("`{key}` and `{float_key}` say the same: keep one");
-        faults.add(place.clone(), message);
+        faults.add(place.clone(), message, "remove one of the two");
     }
     let (_, value) = whole.or(float)?;
     let read = decimal_of(value.get_ref());
@@ -265,20 +278,10 @@ fn read_decimal_bound(
         faults.add(
             value.span(),
             format!("{name} must be a plain number with at most four fractional digits"),
+            "write it like 1.5",
         );
     }
     Some(Spanned::new(value.span(), read?))
-}
-
-/// A TOML number or boolean, as it prints.
-pub(super) fn printed(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
-            .map_or_else(|_| integer.to_string(), |read| read.to_string()),
-        DeValue::Float(float) => float.as_str().to_owned(),
-        DeValue::Boolean(boolean) => boolean.to_string(),
-        _ => String::new(),
-    }
 }
 
 /// A TOML number as an exact decimal.
@@ -308,6 +311,7 @@ fn read_enum(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind>
         faults.add(
             given.span(),
             format!("{name} must have 1 to {ALLOWED_VALUES_MAX} values"),
+            "list the values, each once: `allowed = [\"a\", \"b\"]`",
         );
         return None;
     }
@@ -318,16 +322,22 @@ fn read_enum(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind>
             faults.add(
                 value.span(),
                 format!("{} stands in the list twice", quoted(text)),
+                "name it once",
             );
         } else if text.is_empty() {
             faults.add(
                 value.span(),
                 "an allowed value cannot be empty: make the argument optional",
+                "leave it out; without `required` a call can do without the argument",
             );
         } else if let Err(fault) = crate::kind::bounded(text, crate::limits::VALUE_BYTES_MAX)
             .and_then(|()| hygiene::check(text, allowance))
         {
-            faults.add(value.span(), format!("the allowed value {fault}"));
+            faults.add(
+                value.span(),
+                format!("the allowed value {fault}"),
+                "choose another value: no call could give this one",
+            );
         }
     }
     Some(Kind::Enum {
@@ -358,7 +368,7 @@ fn read_duration(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<K
     for bound in [&min, &max].into_iter().flatten() {
         if !(0..=second_max).contains(bound.get_ref()) {
             let message = format!("a duration is from 0 to {second_max} seconds");
-            faults.add(bound.span(), message);
+            faults.add(bound.span(), message, "choose a number in that range");
             return None;
         }
     }
@@ -383,6 +393,7 @@ fn read_scope_target(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Targ
         faults.add(
             given.span(),
             "a `scope_target` is always checked against the scope",
+            "remove `scope_check`",
         );
     }
     TargetRules {
@@ -397,7 +408,11 @@ fn read_url(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Kind> 
         Some(given) => {
             let known = SCHEMES.map(|(name, _)| name);
             if given.get_ref().is_empty() {
-                faults.add(given.span(), "an empty list of schemes accepts no URL");
+                faults.add(
+                    given.span(),
+                    "an empty list of schemes accepts no URL",
+                    format!("name some of {}", listed(known)),
+                );
                 return None;
             }
             for scheme in given.get_ref() {

@@ -4,11 +4,10 @@ use model::OutputFormat;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::kinds::printed;
 use super::unknown_word;
 use crate::limits::LIMIT_VALUE_MAX;
 use crate::output::{Output, OutputSchema};
-use crate::reader::{Faults, Section, quoted};
+use crate::reader::{Faults, Section, printed, quoted};
 
 pub(super) fn read(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Option<Output> {
     let Some(mut section) = section else {
@@ -23,6 +22,7 @@ pub(super) fn read(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Opt
         faults.add(
             place,
             "every result has an envelope: `output.envelope` can only be `true`",
+            "remove it, or write `envelope = true`",
         );
     }
     let schema = read_schema(&mut section, faults);
@@ -70,7 +70,7 @@ fn read_parser(
             "the output parser {} is no path in the worker",
             quoted(text)
         );
-        faults.add_with(given.span(), message, "write `custom:/absolute/path`");
+        faults.add(given.span(), message, "write `custom:/absolute/path`");
         return None;
     }
     match own {
@@ -81,7 +81,7 @@ fn read_parser(
                 quoted(text)
             );
             let help = format!("write `{own}`, or `custom:/absolute/path` in the worker");
-            faults.add_with(given.span(), message, help);
+            faults.add(given.span(), message, help);
             None
         }
         None => None,
@@ -101,7 +101,11 @@ fn read_schema(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Opt
         return Some(None);
     };
     if !value.get_ref().is_table() {
-        faults.add(value.span(), "`output.schema` must be a table");
+        faults.add(
+            value.span(),
+            "`output.schema` must be a table",
+            "write the schema as a table: `[output.schema]`, `type = \"object\"`",
+        );
         return None;
     }
     match OutputSchema::new(json_of(value, faults)?) {
@@ -111,7 +115,11 @@ fn read_schema(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<Opt
                 "`output.schema` is no JSON Schema 2020-12: {}",
                 error.reason
             );
-            faults.add(place, message);
+            faults.add(
+                place,
+                message,
+                "correct the keyword, or remove it: what no schema asks is not checked",
+            );
             None
         }
     }
@@ -126,7 +134,11 @@ fn json_of(value: &Spanned<DeValue<'_>>, faults: &mut Faults<'_>) -> Option<serd
         number @ (DeValue::Integer(_) | DeValue::Float(_)) => {
             let read = serde_json::from_str(&printed(number)).ok();
             if read.is_none() {
-                faults.add(value.span(), "the number has no spelling in JSON");
+                faults.add(
+                    value.span(),
+                    "the number has no spelling in JSON",
+                    "write a plain number, like 1.5",
+                );
             }
             read
         }
@@ -144,6 +156,7 @@ fn json_of(value: &Spanned<DeValue<'_>>, faults: &mut Faults<'_>) -> Option<serd
             faults.add(
                 value.span(),
                 "a date has no spelling in JSON: write a string",
+                "write it as a string, in quotes",
             );
             None
         }

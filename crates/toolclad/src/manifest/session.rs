@@ -36,7 +36,7 @@ pub(super) fn read(
     if reading.creates && !commands.values().any(|command| command.finalize) {
         let message = "the session creates a file, and no command has `finalize = true`";
         let help = "its output is published after a command that ends the session";
-        faults.add_with(section.place.clone(), message, help);
+        faults.add(section.place.clone(), message, help);
     }
     section.finish(faults);
     Some(SessionBackend {
@@ -61,7 +61,11 @@ pub(super) fn read_pattern(
     match Pattern::new(given.get_ref()) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
-            faults.add(given.span(), error.to_string());
+            faults.add(
+                given.span(),
+                error.to_string(),
+                "correct the regular expression",
+            );
             None
         }
     }
@@ -108,7 +112,11 @@ fn read_commands(
     }
     for (key, value) in table.entries() {
         if let Err(error) = ArgumentName::new(*key.get_ref()) {
-            faults.add(key.span(), error.to_string());
+            faults.add(
+                key.span(),
+                error.to_string(),
+                "rename the command, like `show_table`",
+            );
             continue;
         }
         let command = table

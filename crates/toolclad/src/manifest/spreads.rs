@@ -13,7 +13,7 @@ use crate::command::{Element, Entry};
 use crate::condition::{self, Comparison, Condition};
 use crate::kind::{Given, Kind};
 use crate::limits::{ALLOWED_VALUES_MAX, EXEC_ELEMENTS_MAX, PLACEHOLDERS_MAX};
-use crate::reader::{Faults, Section, quoted, suggestion};
+use crate::reader::{Faults, Section, listed, quoted, suggestion};
 
 /// `[command.mappings.<argument>]`: entries for each value of an enum.
 pub(super) fn read_mappings(
@@ -53,19 +53,23 @@ fn read_mapping(
         Lookup::Faulty => return None,
         Lookup::Unknown => {
             let message = format!("{} names no argument", quoted(name));
-            faults.add(table.place.clone(), message);
+            faults.add(table.place.clone(), message, arguments.known(name));
             return None;
         }
     };
     let Kind::Enum { allowed } = &spec.kind else {
         let message = format!("the argument `{name}` is not an enum: only an enum can be mapped");
-        faults.add(table.place.clone(), message);
+        faults.add(
+            table.place.clone(),
+            message,
+            "give it `type = \"enum\"` and `allowed`, or remove the mapping",
+        );
         return None;
     };
     if spec.sensitive {
         let message = format!("the argument `{name}` is sensitive and cannot be mapped");
         let help = "what its value stands for would be shown and recorded: remove one of them";
-        faults.add_with(table.place.clone(), message, help);
+        faults.add(table.place.clone(), message, help);
         return None;
     }
     if !table.at_most(ALLOWED_VALUES_MAX, faults) {
@@ -77,10 +81,9 @@ fn read_mapping(
         if !allowed.iter().any(|one| one == choice) {
             let message = format!("{} is not a value of `{name}`", quoted(choice));
             let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-            match suggestion(choice, &allowed) {
-                Some(help) => faults.add_with(key.span(), message, help),
-                None => faults.add(key.span(), message),
-            }
+            let help = suggestion(choice, &allowed)
+                .unwrap_or_else(|| format!("its values are {}", listed(allowed)));
+            faults.add(key.span(), message, help);
             continue;
         }
         let words = read_words(&table.name_of(choice), value, faults)?;
@@ -96,7 +99,7 @@ fn read_mapping(
                 "the mapping of `{name}` has no entry for {}",
                 quoted(choice)
             );
-            faults.add_with(
+            faults.add(
                 table.place.clone(),
                 message,
                 "a mapping covers every allowed value",
@@ -120,7 +123,7 @@ pub(super) fn read_words<'v>(
             if let Some(at) = text.find(['\'', '"', '\\', '\n', '\r', '\t']) {
                 let place = faults.inside(&value.span(), text, at..at + 1);
                 let help = "write an array instead, one element an entry: [\"-e\", \"a b\"]";
-                faults.add_with(
+                faults.add(
                     place,
                     format!("{key} has a quote, backslash or control"),
                     help,
@@ -146,7 +149,11 @@ pub(super) fn read_words<'v>(
     if !whole || words.len() > EXEC_ELEMENTS_MAX {
         let message =
             format!("{key} must be a string or an array of at most {EXEC_ELEMENTS_MAX} strings");
-        faults.add(value.span(), message);
+        faults.add(
+            value.span(),
+            message,
+            "write it like \"-v\" or [\"-o\", \"json\"]",
+        );
         return None;
     }
     for word in &words {
@@ -179,7 +186,11 @@ pub(super) fn read_conditionals(
                 "{} cannot be a placeholder, or is one",
                 quoted(&braced(&placeholder))
             );
-            faults.add(key.span(), message);
+            faults.add(
+                key.span(),
+                message,
+                "choose another name, of a-z, A-Z, 0-9 and `_`",
+            );
             continue;
         }
         let element = table
@@ -233,7 +244,7 @@ fn read_when(
 ) -> Option<Condition> {
     let Some(written) = condition::parse(given.get_ref()) else {
         let message = format!("{} is not a condition", quoted(given.get_ref()));
-        faults.add_with(given.span(), message, condition::GRAMMAR);
+        faults.add(given.span(), message, condition::GRAMMAR);
         return None;
     };
     let mut comparisons = Vec::new();
@@ -243,10 +254,7 @@ fn read_when(
             Lookup::Faulty => return None,
             Lookup::Unknown => {
                 let message = format!("the condition names no argument: {}", quoted(one.name));
-                match suggestion(one.name, &arguments.names()) {
-                    Some(help) => faults.add_with(given.span(), message, help),
-                    None => faults.add(given.span(), message),
-                }
+                faults.add(given.span(), message, arguments.known(one.name));
                 return None;
             }
         };
@@ -257,13 +265,13 @@ fn read_when(
                 spec.name
             );
             let help = "which entries follow would tell its value: compare it with `''` alone";
-            faults.add_with(given.span(), message, help);
+            faults.add(given.span(), message, help);
             return None;
         }
         let Some(literal) = comparable(&spec.kind, one.literal) else {
             let message = format!("`{}` is never {}", spec.name, quoted(one.literal));
             let help = "compare with a value that the argument can have, or with `''` for none";
-            faults.add_with(given.span(), message, help);
+            faults.add(given.span(), message, help);
             return None;
         };
         comparisons.push(Comparison {

@@ -94,13 +94,17 @@ fn read_name(file: &str, section: &mut Section<'_>, faults: &mut Faults<'_>) -> 
     let name = match ToolName::new(*given.get_ref()) {
         Ok(name) => name,
         Err(error) => {
-            faults.add(given.span(), error.to_string());
+            faults.add(
+                given.span(),
+                error.to_string(),
+                "rename the tool, like `copy_csv`",
+            );
             return None;
         }
     };
     if RESERVED_NAMES.contains(&name.as_str()) {
         let message = format!("the name `{name}` is reserved for the launch of agents");
-        faults.add_with(given.span(), message, "choose another name");
+        faults.add(given.span(), message, "choose another name");
     }
     let file_name = file.rsplit('/').next().unwrap_or(file);
     match file_name.strip_suffix(SUFFIX) {
@@ -108,11 +112,11 @@ fn read_name(file: &str, section: &mut Section<'_>, faults: &mut Faults<'_>) -> 
         Some(stem) => {
             let message = format!("the tool is named `{name}`, its file {}", quoted(stem));
             let help = format!("name the file `{name}{SUFFIX}`");
-            faults.add_with(given.span(), message, help);
+            faults.add(given.span(), message, help);
         }
         None => {
             let help = format!("name the file `{name}{SUFFIX}`");
-            faults.add_with(
+            faults.add(
                 given.span(),
                 format!("a manifest's file ends in `{SUFFIX}`"),
                 help,
@@ -136,7 +140,7 @@ fn read_version(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<St
             "{} must be 1 to {VERSION_BYTES_MAX} printable ASCII characters",
             section.name_of("version")
         );
-        faults.add(given.span(), message);
+        faults.add(given.span(), message, "write it like \"1.0.0\"");
         return None;
     }
     Some(version.to_owned())
@@ -174,7 +178,11 @@ fn read_mode(section: &mut Section<'_>, kind: Option<BackendKind>, faults: &mut 
                 "`tool.mode` is `{}`, but the manifest's backend is `{wanted}`",
                 given.get_ref()
             );
-            faults.add(given.span(), message);
+            faults.add(
+                given.span(),
+                message,
+                format!("write `mode = \"{wanted}\"`"),
+            );
         }
         None if wanted != "oneshot" && section.entry("mode").is_none() => {
             section.missing(faults, "mode", &format!("write `mode = \"{wanted}\"`"));
@@ -192,6 +200,7 @@ fn read_dispatch(section: &mut Section<'_>, faults: &mut Faults<'_>) {
         "callback" => faults.add(
             given.span(),
             "`tool.dispatch` = `callback` is not supported: every tool here has a backend",
+            "remove it, or write `exec`",
         ),
         _ => unknown_word(&section.name_of("dispatch"), &given, &["exec"], faults),
     }
@@ -212,7 +221,7 @@ fn read_evidence(mut section: Section<'_>, faults: &mut Faults<'_>) -> Option<Ev
             if folder.is_none() {
                 let message = format!("{} is no folder of evidence", quoted(given.get_ref()));
                 let help = "write `{evidence_dir}/` and plain names in which `{scan_id}` may stand";
-                faults.add_with(given.span(), message, help);
+                faults.add(given.span(), message, help);
             }
             folder
         }
@@ -239,7 +248,7 @@ fn read_cedar(mut section: Section<'_>, faults: &mut Faults<'_>) -> Option<Cedar
     let resource_type = resource.map(|given| {
         if !is_cedar_name(given.get_ref()) {
             let message = format!("{} is not a Cedar entity type", quoted(given.get_ref()));
-            faults.add_with(given.span(), message, "write it like `Tool::Scan`");
+            faults.add(given.span(), message, "write it like `Tool::Scan`");
         }
         (*given.get_ref()).to_owned()
     });
@@ -253,7 +262,7 @@ fn read_cedar(mut section: Section<'_>, faults: &mut Faults<'_>) -> Option<Cedar
     if action_id.is_empty() || !plain || !is_action || !is_cedar_name(action_type) {
         let message = format!("{} is not a Cedar action", quoted(action.get_ref()));
         let help = "write its id, like `execute_tool`, or all of it, like `Scan::Action::\"run\"`";
-        faults.add_with(action.span(), message, help);
+        faults.add(action.span(), message, help);
         return None;
     }
     Some(CedarNames {
@@ -310,7 +319,7 @@ fn read_cpus(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<u64> 
             "{} must be a number from 0.001 to {CPUS_MAX} with at most three fractional digits",
             section.name_of("cpus")
         );
-        faults.add(value.span(), message);
+        faults.add(value.span(), message, "write it like 0.5");
     }
     scaled
 }

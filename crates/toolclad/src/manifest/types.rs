@@ -55,10 +55,14 @@ impl CustomTypes {
         for (key, value) in table.entries() {
             let name = *key.get_ref();
             if let Err(error) = ArgumentName::new(name) {
-                faults.add(key.span(), error.to_string());
+                faults.add(
+                    key.span(),
+                    error.to_string(),
+                    "rename the type, like `service_name`",
+                );
             } else if TYPES.contains(&name) {
                 let message = format!("`{name}` is a built-in type and cannot mean another");
-                faults.add_with(key.span(), message, "choose another name");
+                faults.add(key.span(), message, "choose another name");
             } else if let Some(mut section) = table.section(faults, &key, value) {
                 let base = section.string(faults, "base");
                 if section.entry("base").is_none() {
@@ -131,7 +135,7 @@ impl CustomTypes {
                     section.name_of(key),
                     quoted(word)
                 );
-                faults.add(place, message);
+                faults.add(place, message, "remove it, or choose another `base`");
             }
         }
         section.finish(faults);
@@ -156,12 +160,12 @@ fn chain_of<'a>(
         if chain.contains(&base) {
             let shown: Vec<&str> = chain.iter().copied().chain([base]).collect();
             let message = format!("the type is defined through itself: {}", shown.join(" → "));
-            faults.add(place(), message);
+            faults.add(place(), message, "let one of them stand on a built-in type");
             return None;
         }
         if chain.len() >= TYPE_CHAIN_MAX {
             let message = format!("the type stands on more than {TYPE_CHAIN_MAX} others");
-            faults.add(place(), message);
+            faults.add(place(), message, "let it stand on a built-in type");
             return None;
         }
         chain.push(base);

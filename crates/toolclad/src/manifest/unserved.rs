@@ -35,7 +35,7 @@ pub(super) fn read_http(mut section: Section<'_>, arguments: &Arguments, faults:
                 Some(text) => check_text(&Spanned::new(value.span(), text), arguments, faults),
                 None => {
                     let message = format!("{} must be a string", headers.name_of(key.get_ref()));
-                    faults.add(value.span(), message);
+                    faults.add(value.span(), message, "write it in quotes");
                 }
             }
         }
@@ -74,7 +74,11 @@ fn check_text(given: &Spanned<&str>, arguments: &Arguments, faults: &mut Faults<
                 }
             }
         }
-        Err(error) => faults.add(given.span(), error.to_string()),
+        Err(error) => faults.add(
+            given.span(),
+            error.to_string(),
+            "write `{NAME}` for the argument NAME",
+        ),
     }
 }
 
@@ -108,7 +112,7 @@ fn check_body(given: &Spanned<&str>, arguments: &Arguments, faults: &mut Faults<
 
 fn check_statuses(key: &str, value: &Spanned<DeValue<'_>>, faults: &mut Faults<'_>) {
     let status = |item: &Spanned<DeValue<'_>>| {
-        let printed = super::kinds::printed(item.get_ref());
+        let printed = crate::reader::printed(item.get_ref());
         printed
             .parse()
             .is_ok_and(|code: u16| (100..=599).contains(&code))
@@ -118,6 +122,7 @@ fn check_statuses(key: &str, value: &Spanned<DeValue<'_>>, faults: &mut Faults<'
         faults.add(
             value.span(),
             format!("{key} must be an array of status codes from 100 to 599"),
+            "write it like [200, 201]",
         );
     }
 }
@@ -182,7 +187,11 @@ fn read_command(
     faults: &mut Faults<'_>,
 ) {
     if let Err(error) = ArgumentName::new(*key.get_ref()) {
-        faults.add(key.span(), quoted(&error.to_string()));
+        faults.add(
+            key.span(),
+            quoted(&error.to_string()),
+            "rename the command, like `open_page`",
+        );
     }
     if let Some(mut command) = commands.section(faults, key, value) {
         read_described(&mut command, faults);

@@ -123,8 +123,10 @@ fn read(path: &Path) -> Result<Table, Failure> {
         .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
     if text.len() as u64 > TABLE_BYTES_MAX {
         let message = format!("`{shown}` has more than the {TABLE_BYTES_MAX} bytes allowed");
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(Failure::new(Exit::Usage, message).help("split it into several tables"));
     }
+    SourceError::check_byte_order_mark(&shown, &text)
+        .map_err(|it| Failure::of(Exit::Usage, &it))?;
     let table: Table = toml::from_str(&text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
         let message = Untrusted::new(error.message()).escaped();
