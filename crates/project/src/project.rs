@@ -173,25 +173,9 @@ impl fmt::Display for ProjectError {
                     "\n  help: name a project with --project DIR, or make one: symbi init DIR",
                 )
             }
-            Self::NoFolder { path } => write!(
-                f,
-                "there is no folder `{}`\n  help: name a project's folder, or make a project: \
-                 symbi init {}",
-                shown(path),
-                place::shell_word(path.as_os_str())
-            ),
-            Self::NotFolder { path } => write!(
-                f,
-                "`{}` is a file, and a project is a folder\n  help: name the folder that holds its \
-                 `{CONFIG_FILE}`",
-                shown(path)
-            ),
-            Self::NoConfig { folder } => write!(
-                f,
-                "`{}` has no `{CONFIG_FILE}`\n  help: make a project: symbi init {}",
-                shown(folder),
-                place::shell_word(folder.as_os_str())
-            ),
+            Self::NoFolder { .. } | Self::NotFolder { .. } | Self::NoConfig { .. } => {
+                self.write_absent(f)
+            }
             Self::Unsafe(places) => {
                 for (index, place) in places.iter().enumerate() {
                     let line = if index > 0 { "\n" } else { "" };
@@ -225,6 +209,32 @@ impl fmt::Display for ProjectError {
 }
 
 impl ProjectError {
+    /// What was named is no project.
+    fn write_absent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFolder { path } => write!(
+                f,
+                "there is no folder `{}`\n  help: name a project's folder, or make a project: \
+                 symbi init {}",
+                shown(path),
+                place::shell_word(path.as_os_str())
+            ),
+            Self::NotFolder { path } => write!(
+                f,
+                "`{}` is a file, and a project is a folder\n  help: name the folder that holds its \
+                 `{CONFIG_FILE}`",
+                shown(path)
+            ),
+            Self::NoConfig { folder } => write!(
+                f,
+                "`{}` has no `{CONFIG_FILE}`\n  help: make a project: symbi init {}",
+                shown(folder),
+                place::shell_word(folder.as_os_str())
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Something that is meant to count, and that nothing would read.
     fn write_unread(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let safe = |path: &str| shown(Path::new(path));
