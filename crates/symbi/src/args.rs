@@ -89,6 +89,16 @@ pub(crate) enum Command {
     /// Look at containers, capacity and staging space, and remove what is dead
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Print what lets a shell complete commands and options
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages of all commands, for `man`
+    Manual {
+        /// The folder for the pages, which must be there: ~/.local/share/man/man1
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

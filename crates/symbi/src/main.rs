@@ -75,6 +75,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Doctor(args) => commands::doctor::run(args, &cli.common),
         Command::Supervisor(args) => commands::supervisor::run(args, &cli.common),
         Command::Sandbox(command) => commands::sandbox::run(command, &cli.common),
+        Command::Completions { shell } => Ok(commands::manual::completions(*shell, &cli.common)),
+        Command::Manual { folder } => commands::manual::pages(folder, &cli.common),
     }
 }
 

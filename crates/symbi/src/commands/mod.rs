@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod gate;
 pub(crate) mod init;
 pub(crate) mod invocation;
+pub(crate) mod manual;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod run;
