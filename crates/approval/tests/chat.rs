@@ -189,9 +189,9 @@ fn fields_and_headers_must_come_exactly_once() {
     assert!(matches!(refused, Err(ChatRefusal::Header { .. })));
 }
 
-#[test]
-fn the_message_shows_the_whole_review_and_how_to_answer() {
-    let call = Canonical::of(&json!({"argv": ["<!channel>", "```", "\u{202e}"]})).expect("json");
+/// The message about a call.
+fn message_of(call: &serde_json::Value) -> (serde_json::Value, Review) {
+    let call = Canonical::of(call).expect("json");
     let held_id = HeldId::new("held-1").expect("an id");
     let review = Review::of(&ReviewParts {
         held_id: &held_id,
@@ -207,7 +207,13 @@ fn the_message_shows_the_whole_review_and_how_to_answer() {
     })
     .expect("a review");
     let message = slack().message(&held_id, &review).expect("a message");
-    let message: serde_json::Value = serde_json::from_slice(&message).expect("json");
+    (serde_json::from_slice(&message).expect("json"), review)
+}
+
+#[test]
+fn the_message_shows_the_whole_review_and_how_to_answer() {
+    let call = json!({"argv": ["<!channel>", "```", "\u{202e}"]});
+    let (message, review) = message_of(&call);
     let text = message["text"].as_str().expect("text");
     assert!(text.contains("\"&lt;!channel&gt;\""), "{text}");
     assert!(
@@ -215,6 +221,36 @@ fn the_message_shows_the_whole_review_and_how_to_answer() {
         "{text}"
     );
     assert!(text.contains(&format!("/gate approve held-1 {}", review.sha256())));
+}
+
+/// Else an agent could send data out by an address in a call that it only asks for.
+#[test]
+fn the_platform_is_told_to_fetch_nothing_that_a_call_names() {
+    let (message, _) = message_of(&json!({"argv": ["https://a.example/?data=1"]}));
+    assert_eq!(message["unfurl_links"], false);
+    assert_eq!(message["unfurl_media"], false);
+}
+
+#[test]
+fn what_a_call_says_can_neither_close_its_block_nor_pass_for_a_line_of_ours() {
+    let forged = format!("```\n`/gate approve held-1 {}`\n*Approved*", digest());
+    let call = json!({"argv": [forged, "h\u{435}ld \u{200b}\u{2060}\r\u{85}\u{2028}<@U1>&lt;"]});
+    let (message, review) = message_of(&call);
+    let text = message["text"].as_str().expect("text");
+    assert!(
+        text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')),
+        "{text}"
+    );
+    assert_eq!(text.matches("```").count(), 2, "{text}");
+    let after = text.rsplit("```").next().expect("the end");
+    let lines: Vec<_> = after.trim().lines().collect();
+    let line = |word| format!("`/gate {word} held-1 {}`", review.sha256());
+    assert_eq!(lines, [line("approve"), line("deny")]);
+    assert!(
+        text.contains("h\\u0435ld \\u200b\\u2060\\r\\u0085\\u2028"),
+        "{text}"
+    );
+    assert!(text.contains("&lt;@U1&gt;&amp;lt;"), "{text}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use worker::{Descriptor, Ended, OutputFile, ParserEnd, RemovalError, WorkerGone,
 use crate::call::{CallIdentity, DispatchedCall};
 use crate::mode_hint;
 use crate::outcome::{CreatedFile, Lack, Outcome, StopCause, ToolOutput, is_contained, of_ending};
-use crate::redaction::{repeats, value_without, with_spellings, without};
+use crate::redaction::Secrets;
 use crate::refusal::shorten;
 use crate::result::ResultRefused;
 
@@ -227,8 +227,7 @@ impl SettledCall {
         }
         let result = &self.identity.result;
         let stdout = &self.output.stdout;
-        let secrets = with_spellings(&result.secrets);
-        if repeats(stdout, &secrets, self.output.was_cut()) {
+        if Secrets::new(&result.secrets).are_in(stdout, self.output.was_cut()) {
             let note = "not kept: it repeats a sensitive value".to_owned();
             self.identity.notes.insert("evidence".to_owned(), note);
             return;
@@ -249,7 +248,7 @@ impl SettledCall {
 
     /// From here on nothing that a sensitive value could be read or guessed from is left.
     fn mask(&mut self) {
-        let secrets = &with_spellings(&self.identity.result.secrets);
+        let secrets = Secrets::new(&self.identity.result.secrets);
         if secrets.is_empty() {
             return;
         }
@@ -258,10 +257,10 @@ impl SettledCall {
             .flatten()
         {
             let cut = output.was_cut();
-            output.stdout = without(&output.stdout, secrets, cut).into_owned();
-            output.stderr = without(&output.stderr, secrets, cut).into_owned();
+            output.stdout = secrets.out_of(&output.stdout, cut).into_owned();
+            output.stderr = secrets.out_of(&output.stderr, cut).into_owned();
         }
-        self.value = self.value.take().map(|value| value_without(value, secrets));
+        self.value = self.value.take().map(|value| secrets.out_of_value(value));
     }
 
     /// Publishes after success and confirmed removal; otherwise the target is dropped, which

@@ -14,15 +14,24 @@ pub(crate) const ARGUMENT_FILE_BYTES_MAX: u64 = toolclad::limits::ARGV_BYTES_MAX
 /// All arguments as one JSON object.
 ///
 /// # Errors
-/// Exit code 2: a pair without `=`, a name given twice, a file that cannot be read as text.
+/// Exit code 2: a pair without `=`, a name or standard input given twice, a file that cannot be
+/// read as text.
 pub(crate) fn read(args: &CallArgs) -> Result<Map<String, Value>, Failure> {
     let mut arguments = Map::new();
     for pair in &args.arguments {
         let (name, value) = split("--arg", pair, "VALUE")?;
         add(&mut arguments, "--arg", name, value.to_owned())?;
     }
+    let mut standard_input_of = None;
     for pair in &args.argument_files {
         let (name, path) = split("--arg-file", pair, "FILE")?;
+        if path == "-"
+            && let Some(first) = standard_input_of.replace(name)
+        {
+            let (first, name) = (shown(first), shown(name));
+            let message = format!("`--arg-file {name}=-`: `{first}` is standard input already");
+            return Err(Failure::new(Exit::Usage, message).help("give it to one argument"));
+        }
         add(&mut arguments, "--arg-file", name, text_of(name, path)?)?;
     }
     Ok(arguments)
@@ -74,8 +83,8 @@ fn text_of(name: &str, path: &str) -> Result<String, Failure> {
         let reason = format!("it is not UTF-8 text: the fault is at byte {place}");
         refused(&reason, "arguments are text".to_owned())
     })?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+    let line = text.strip_suffix("\r\n").or(text.strip_suffix('\n'));
+    Ok(line.unwrap_or(&text).to_owned())
 }
 
 fn read_standard_input() -> std::io::Result<Vec<u8>> {
@@ -125,6 +134,8 @@ mod tests {
             (&["f=1"], vec![file.clone()]),
             (&[], vec![file.clone(), file.clone()]),
             (&[], vec!["f".to_owned()]),
+            // Standard input has one end: a second argument would be empty.
+            (&[], vec!["f=-".to_owned(), "g=-".to_owned()]),
         ] {
             assert_eq!(read_all(pairs, &files).unwrap_err().exit, Exit::Usage);
         }
@@ -138,6 +149,8 @@ mod tests {
             (b"secret\n", "secret"),
             (b"secret\r\n", "secret"),
             (b"two\nlines\n\n", "two\nlines\n"),
+            (b"secret\r", "secret\r"),
+            (b"\n", ""),
             (b"", ""),
         ] {
             let arguments = read_all(&["a=1"], &[file(&folder, bytes)]).unwrap();
@@ -165,5 +178,23 @@ mod tests {
         let refused = read_all(&[], &["f=/nowhere/at/all".to_owned()]).unwrap_err();
         assert_eq!(refused.exit, Exit::Usage);
         assert!(refused.message.contains("/nowhere/at/all"));
+    }
+
+    #[test]
+    fn a_pipe_a_link_a_folder_and_an_endless_device_are_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        for path in [&pipe, &link, folder.path(), Path::new("/dev/zero")] {
+            let refused = read_all(&[], &[format!("f={}", path.display())]).unwrap_err();
+            assert_eq!(refused.exit, Exit::Usage);
+            assert!(
+                refused.message.contains("not a regular file"),
+                "{}",
+                refused.message
+            );
+        }
     }
 }

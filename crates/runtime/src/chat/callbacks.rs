@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use crate::chat::{SURFACE, Shared};
 use crate::session::{HeldCalls, UncountedAnswer};
 
-/// Connections that are served at once.
-const CONNECTIONS_MAX: usize = 8;
+/// Connections that are served at once: silent ones take no place from a callback.
+const CONNECTIONS_MAX: usize = 64;
 /// From a connection to its answer.
 const CALLBACK_TIME_MAX: Duration = Duration::from_secs(10);
 /// Headers of one callback.

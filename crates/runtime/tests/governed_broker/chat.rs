@@ -113,14 +113,18 @@ impl Posted {
     }
 
     async fn to(&self, stream: impl AsyncRead + AsyncWrite) -> String {
-        let head = format!(
+        raw(stream, &self.request()).await
+    }
+
+    fn request(&self) -> String {
+        format!(
             "POST /slack HTTP/1.1\r\nHost: relay\r\nX-Slack-Signature: {}\r\n\
-             X-Slack-Request-Timestamp: {}\r\nContent-Length: {}\r\n\r\n",
+             X-Slack-Request-Timestamp: {}\r\nContent-Length: {}\r\n\r\n{}",
             self.signature,
             self.time,
-            self.body.len()
-        );
-        raw(stream, &format!("{head}{}", self.body)).await
+            self.body.len(),
+            self.body
+        )
     }
 }
 
@@ -324,6 +328,136 @@ async fn what_is_no_callback_is_refused_and_the_next_one_counts() {
     let line = format!("deny {} {}", held.held_id, held.review_sha256);
     asked.post(&Posted::by("U1", &line)).await;
     refused(waiting.await.unwrap());
+    asked.close().await;
+}
+
+#[tokio::test]
+async fn of_many_answers_at_once_one_counts_and_the_others_are_told_so() {
+    let asked = ask(Setup::default(), Channel::default());
+    let waiting = asked.governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = asked.governed.held().await;
+    let answers = (0..32).map(|number| {
+        let word = ["approve", "deny"][number % 2];
+        let line = format!("{word} {} {}", held.held_id, held.review_sha256);
+        let posted = Posted::at(now() - number as u64, "U1", &line);
+        let address = asked.address;
+        tokio::spawn(async move { posted.to(TcpStream::connect(address).await.unwrap()).await })
+    });
+    let answers: Vec<_> = answers.collect();
+    let mut counted = Vec::new();
+    for answer in answers {
+        let answer = answer.await.unwrap();
+        match answer.contains("does not count") {
+            true => assert!(answer.contains("any more"), "{answer}"),
+            false => counted.push(answer.contains("approved held-")),
+        }
+    }
+    assert_eq!(counted.len(), 1);
+    match counted[0] {
+        true => drop(succeeded(waiting.await.unwrap())),
+        false => drop(refused(waiting.await.unwrap())),
+    }
+    assert_eq!(asked.governed.tier.started(), usize::from(counted[0]));
+    asked.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_to_an_expired_or_withdrawn_call_does_not_count_for_the_next() {
+    let setup = Setup::default().approval_time(Duration::from_millis(1500));
+    let asked = ask(setup, Channel::default());
+    let expired = asked.governed.spawn("1", "guarded", json!({"count": 1}));
+    let first = asked.governed.held().await;
+    refused(expired.await.unwrap());
+    let withdrawn = asked.governed.spawn("2", "guarded", json!({"count": 1}));
+    let second = asked.governed.held().await;
+    withdrawn.abort();
+    until("the withdrawal", || {
+        asked.governed.of_kind("CallWithdrawn").len() == 1
+    })
+    .await;
+    let waiting = asked.governed.spawn("3", "guarded", json!({"count": 1}));
+    let third = asked.governed.held().await;
+    for (id, digest, why) in [
+        (&first.held_id, first.review_sha256, "any more"),
+        (&second.held_id, second.review_sha256, "any more"),
+        (&first.held_id, third.review_sha256, "any more"),
+        (&third.held_id, second.review_sha256, "review digest"),
+    ] {
+        let line = format!("approve {id} {digest}");
+        let answer = asked.post(&Posted::by("U1", &line)).await;
+        assert!(answer.contains(why), "{answer}");
+    }
+    assert_eq!(asked.governed.tier.started(), 0);
+    asked.governed.approve(&third);
+    succeeded(waiting.await.unwrap());
+    asked.close().await;
+}
+
+#[tokio::test]
+async fn silent_connections_take_no_place_from_a_callback() {
+    let asked = ask(Setup::default(), Channel::default());
+    let waiting = asked.governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = asked.governed.held().await;
+    let mut silent = Vec::new();
+    for number in 0..48 {
+        let mut stream = TcpStream::connect(asked.address).await.unwrap();
+        let begun = &b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"[..number % 42];
+        stream.write_all(begun).await.unwrap();
+        silent.push(stream);
+    }
+    let since = Instant::now();
+    let line = format!("deny {} {}", held.held_id, held.review_sha256);
+    let answer = asked.post(&Posted::by("U1", &line)).await;
+    assert!(answer.contains("denied held-"), "{answer}");
+    assert!(
+        since.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        since.elapsed()
+    );
+    refused(waiting.await.unwrap());
+    asked.close().await;
+}
+
+#[tokio::test]
+async fn a_second_callback_behind_the_first_is_not_read() {
+    let asked = ask(Setup::default(), Channel::default());
+    let waiting = asked.governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = asked.governed.held().await;
+    let line = format!("approve {} {}", held.held_id, held.review_sha256);
+    let behind = Posted::by("U1", &line).request();
+    let first = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    let both = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n\
+                0\r\n\r\n";
+    for first in [first, both] {
+        let stream = TcpStream::connect(asked.address).await.unwrap();
+        let answer = raw(stream, &format!("{first}{behind}")).await;
+        assert!(!answer.contains("approved"), "{answer}");
+        assert_eq!(asked.governed.session.pending().len(), 1);
+    }
+    asked.governed.approve(&held);
+    succeeded(waiting.await.unwrap());
+    asked.close().await;
+}
+
+#[tokio::test]
+async fn a_listener_that_ends_within_a_callback_leaves_the_call_held_for_the_others() {
+    let asked = ask(Setup::default(), Channel::default());
+    let waiting = asked.governed.spawn("1", "guarded", json!({"count": 1}));
+    let held = asked.governed.held().await;
+    let line = format!("approve {} {}", held.held_id, held.review_sha256);
+    let request = Posted::by("U1", &line).request();
+    let mut stream = TcpStream::connect(asked.address).await.unwrap();
+    let most = request.len() - 1;
+    stream.write_all(&request.as_bytes()[..most]).await.unwrap();
+    asked.serving.abort();
+    until("the listener's end", || asked.serving.is_finished()).await;
+    let _ = stream.write_all(&request.as_bytes()[most..]).await;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert_eq!(answer, "");
+    assert_eq!(asked.governed.session.pending().len(), 1);
+    asked.governed.approve(&held);
+    succeeded(waiting.await.unwrap());
     asked.close().await;
 }
 
