@@ -44,7 +44,7 @@ impl<W: Write> Write for At<'_, W> {
 
 macro_rules! points {
     ($($point:ident = $name:literal,)*) => {
-        /// A step from a call's preparation to its last record, or of a recovery.
+        /// A step from a call's preparation to its last record, of a recovery, or of a supervisor.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Point {
             $($point,)*
@@ -96,4 +96,15 @@ points! {
     RecoverWriteReceipt = "recover.write_receipt",
     RecoverPlaceReceipt = "recover.place_receipt",
     RecoverEnd = "recover.end",
+    SupervisorLock = "supervisor.lock",
+    SupervisorListen = "supervisor.listen",
+    SupervisorNameSocket = "supervisor.name_socket",
+    SupervisorWriteAside = "supervisor.write_aside",
+    SupervisorSyncAside = "supervisor.sync_aside",
+    SupervisorReplace = "supervisor.replace",
+    SupervisorSyncFolder = "supervisor.sync_folder",
+    SupervisorRefer = "supervisor.refer",
+    SupervisorWriteLease = "supervisor.write_lease",
+    SupervisorSyncLease = "supervisor.sync_lease",
+    SupervisorDismiss = "supervisor.dismiss",
 }

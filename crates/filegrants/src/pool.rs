@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
+use faults::{Point, reach};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -246,7 +247,8 @@ impl StagingPool {
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.folder, reference(name)?, flags, OWNER)?;
-        File::from(file).write_all(&serde_json::to_vec(&holder)?)
+        let text = serde_json::to_vec(&holder)?;
+        faults::write_all(Point::SupervisorRefer, &mut File::from(file), &text)
     }
 
     /// Takes the reference back, once its container and its files are gone.
@@ -254,6 +256,7 @@ impl StagingPool {
     /// # Errors
     /// What the operating system says; a missing reference is none.
     pub fn dismiss(&self, name: &str) -> io::Result<()> {
+        reach(Point::SupervisorDismiss)?;
         match rustix::fs::unlinkat(&self.folder, reference(name)?, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno.into()),

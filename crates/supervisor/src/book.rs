@@ -69,6 +69,8 @@ pub(crate) struct Book {
     file: LeaseFile,
     entries: BTreeMap<String, Entry>,
     boot: String,
+    /// References of leases that are not there may be.
+    has_strays: bool,
     /// The user's staging pool: it learns which charges outlive their processes.
     pool: StagingPool,
 }
@@ -93,17 +95,28 @@ impl Book {
             entries: entries.collect(),
             file,
             boot,
+            has_strays: true,
             pool,
         }
     }
 
-    /// Dismisses the references of leases that are not there any more.
-    pub(crate) fn dismiss_strays(&self) {
-        for lease in self.pool.references().unwrap_or_default() {
-            if !self.entries.contains_key(&lease) {
-                let _ = self.pool.dismiss(&lease);
-            }
+    /// Dismisses the references of leases that are not there any more, where some may be.
+    pub(crate) fn dismiss_strays(&mut self) {
+        if !self.has_strays {
+            return;
         }
+        let Ok(references) = self.pool.references() else {
+            return;
+        };
+        let mut strays = references
+            .iter()
+            .filter(|it| !self.entries.contains_key(*it));
+        self.has_strays = !strays.all(|lease| self.pool.dismiss(lease).is_ok());
+    }
+
+    /// One that stays keeps a charge: it is tried again.
+    fn dismiss(&mut self, lease: &str) {
+        self.has_strays |= self.pool.dismiss(lease).is_err();
     }
 
     /// Whether a lease is there that something can still be done for. Those whose attempts have
@@ -186,12 +199,11 @@ impl Book {
     /// The reference that keeps the owner's staging space charged, then the lease itself.
     fn write(&mut self, record: &LeaseRecord) -> Result<(), String> {
         let referred = self.pool.refer(&record.lease, record.owner);
-        referred.map_err(|error| format!("the staging space cannot be referred to: {error}"))?;
-        self.file.take(record).map_err(|fault| {
-            // What may be on disk all the same ends with a restart: nobody was told of it.
-            let _ = self.pool.dismiss(&record.lease);
-            said(&fault)
-        })
+        let referred =
+            referred.map_err(|error| format!("the staging space cannot be referred to: {error}"));
+        // What may be on disk all the same ends with a restart: nobody was told of it.
+        let taken = referred.and_then(|()| self.file.take(record).map_err(|fault| said(&fault)));
+        taken.inspect_err(|_| self.dismiss(&record.lease))
     }
 
     /// Ends a lease whose container is gone. One that is not there has ended.
@@ -201,8 +213,7 @@ impl Book {
         }
         let left = self.entries.values().map(|entry| &entry.record);
         let ended = self.file.end(lease, left).map_err(|fault| said(&fault));
-        // A reference that stays only keeps a charge: the next start dismisses it.
-        let _ = self.pool.dismiss(lease);
+        self.dismiss(lease);
         ended
     }
 

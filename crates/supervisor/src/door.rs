@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use faults::{Point, reach};
 use rustix::fs::AtFlags;
 
 use crate::folder::{FolderFault, PrivateFolder, io_fault};
@@ -31,12 +32,17 @@ impl Door {
         }
         // Through the held folder: its own path may be longer than a socket's address.
         let bound = format!("/proc/self/fd/{}/{hidden}", sockets.fd().as_raw_fd());
-        let listener = UnixListener::bind(bound).map_err(io_fault("listen at", &path))?;
+        let listener = reach(Point::SupervisorListen).and_then(|()| UnixListener::bind(bound));
+        let listener = listener.map_err(io_fault("listen at", &path))?;
         listener
             .set_nonblocking(true)
             .map_err(io_fault("listen at", &path))?;
         let inode = sockets.inode(&hidden);
-        rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), SOCKET)
+        reach(Point::SupervisorNameSocket)
+            .and_then(|()| {
+                let named = rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), SOCKET);
+                Ok(named?)
+            })
             .map_err(io_fault("name", &path))?;
         Ok(Self {
             listener,

@@ -4,9 +4,10 @@ use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use faults::{Point, reach};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, open, openat, statat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,7 @@ impl Lock {
     pub(crate) fn say(&self, running: &Running) -> io::Result<()> {
         let text = serde_json::to_vec(running)?;
         self.0.set_len(0)?;
-        self.0.write_all_at(&text, 0)
+        faults::write_all(Point::SupervisorLock, &mut &self.0, &text)
     }
 }
 
@@ -177,11 +178,15 @@ impl PrivateFolder {
         let aside = format!(".{name}");
         let path = self.path(name);
         let file = self.file(&aside, OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY)?;
-        file.write_all_at(bytes, 0)
+        faults::write_all(Point::SupervisorWriteAside, &mut &file, bytes)
+            .and_then(|()| reach(Point::SupervisorSyncAside))
             .and_then(|()| file.sync_all())
+            .and_then(|()| reach(Point::SupervisorReplace))
             .map_err(io_fault("write", &path))?;
         rustix::fs::renameat(&self.handle, &aside, &self.handle, name)
-            .and_then(|()| rustix::fs::fsync(&self.handle))
+            .map_err(io_fault("write", &path))?;
+        reach(Point::SupervisorSyncFolder)
+            .and_then(|()| Ok(rustix::fs::fsync(&self.handle)?))
             .map_err(io_fault("write", &path))
     }
 

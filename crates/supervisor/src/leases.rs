@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::PathBuf;
 
+use faults::{Point, reach};
 use filegrants::Holder;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ impl LeaseFile {
     /// Puts a lease on disk. Only then may its container be made.
     pub(crate) fn take(&mut self, record: &LeaseRecord) -> Result<(), FolderFault> {
         self.append(&Line::Take(record.clone()))?;
-        let synced = self.file.sync_data();
+        let synced = reach(Point::SupervisorSyncLease).and_then(|()| self.file.sync_data());
         synced.map_err(io_fault("sync", &self.folder.path(LEASES)))
     }
 
@@ -116,7 +116,8 @@ impl LeaseFile {
     fn append(&mut self, line: &Line) -> Result<(), FolderFault> {
         let path = self.folder.path(LEASES);
         let text = text(line).map_err(io_fault("write", &path))?;
-        if let Err(error) = self.file.write_all(&text) {
+        let written = faults::write_all(Point::SupervisorWriteLease, &mut self.file, &text);
+        if let Err(error) = written {
             // Half a line would spoil the next: the file goes back to its last whole one.
             let _ = self.file.set_len(self.bytes);
             return Err(io_fault("write", &path)(error));

@@ -185,7 +185,6 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
         io_fault("use", &terms.staging)(error)
     })?;
     let book = Book::new(file, found, pool);
-    book.dismiss_strays();
     let fail = |step| io_fault(step, &terms.state);
     let house = Arc::new(House {
         book: Mutex::new(book),
@@ -250,6 +249,7 @@ fn attend(house: &Arc<House>, lock: &Lock, door: &mut Door) {
         let unattended = {
             let mut book = house.book();
             book.expire(clock::boot_ms());
+            book.dismiss_strays();
             book.unattended()
         };
         for record in unattended {

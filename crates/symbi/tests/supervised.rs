@@ -13,3 +13,5 @@ mod commands;
 mod kills;
 #[path = "supervised/owner.rs"]
 mod owner;
+#[path = "supervised/writes.rs"]
+mod writes;

@@ -92,7 +92,7 @@ impl User {
     }
 
     #[track_caller]
-    pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let until = Instant::now() + AT_MOST;
         while !is_so() {
             assert!(Instant::now() < until, "not in time: {what}");

@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "supervisor",
-        uses: &["filegrants", "model", "sandbox", "worker"],
+        uses: &["faults", "filegrants", "model", "sandbox", "worker"],
     },
     Row {
         name: "symbi-runtime",
