@@ -10,7 +10,7 @@ use worker::TierKind;
 
 use crate::capacity::{self, Charge};
 use crate::clock;
-use crate::folder::FolderFault;
+use crate::folder::{FolderFault, remedy};
 use crate::leases::{LeaseFile, LeaseRecord};
 use crate::limits::{LIFETIME_MAX, PATH_BYTES_MAX};
 use crate::wire::{CapacityLimits, LeaseState, LeaseStatus, Response, Terms};
@@ -199,8 +199,13 @@ impl Book {
     /// The reference that keeps the owner's staging space charged, then the lease itself.
     fn write(&mut self, record: &LeaseRecord) -> Result<(), String> {
         let referred = self.pool.refer(&record.lease, record.owner);
-        let referred =
-            referred.map_err(|error| format!("the staging space cannot be referred to: {error}"));
+        let referred = referred.map_err(|error| {
+            let remedy = remedy(&error);
+            format!(
+                "the folder of staging space, `symbi/staging` in the state folder: cannot write a \
+                 reference{remedy}: {error}"
+            )
+        });
         // What may be on disk all the same ends with a restart: nobody was told of it.
         let taken = referred.and_then(|()| self.file.take(record).map_err(|fault| said(&fault)));
         taken.inspect_err(|_| self.dismiss(&record.lease))

@@ -458,6 +458,10 @@ impl Keeper {
                 Ok(Lease::recorded(id))
             }
             Response::Exhausted { reason } => Err(LeaseRefused::Exhausted { reason }),
+            Response::Unavailable { reason } => {
+                let reason = format!("the supervisor gives no lease: {reason}");
+                Err(unavailable(reason))
+            }
             other => Err(unavailable(unexpected(other).to_string())),
         }
     }

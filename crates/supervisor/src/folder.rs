@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use faults::{Point, reach};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, open, openat, statat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::STORE_DIGITS;
@@ -45,12 +46,18 @@ pub enum FolderFault {
 impl fmt::Display for FolderFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { step, path, .. } => write!(f, "cannot {step} `{}`", path.display()),
-            Self::NotOurs { path, owner } => write!(
-                f,
-                "`{}` belongs to user {owner}; give it to the user who runs symbi",
-                path.display()
-            ),
+            Self::Io { step, path, source } => {
+                let remedy = remedy(source);
+                write!(f, "cannot {step} `{}`{remedy}", path.display())
+            }
+            Self::NotOurs { path, owner } => {
+                let (path, ours) = (path.display(), geteuid().as_raw());
+                write!(
+                    f,
+                    "`{path}` belongs to uid {owner}, and this is uid {ours}: run it as that \
+                     user, or take the folder over: chown -R {ours} {path}"
+                )
+            }
             Self::NotPrivate { path, mode } => write!(
                 f,
                 "`{}` has mode {mode:04o}; others must have no right there: chmod go= it",
@@ -64,6 +71,19 @@ impl fmt::Display for FolderFault {
                 path.display()
             ),
         }
+    }
+}
+
+/// What a person can do about it.
+pub(crate) fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room there, and try again"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; make it writable for this user, and try again"
+        }
+        _ => "",
     }
 }
 
@@ -270,7 +290,7 @@ pub(crate) fn random_digits(count: usize) -> io::Result<String> {
 fn check(file: impl AsFd, path: &Path) -> Result<(), FolderFault> {
     let stat = fstat(file).map_err(io_fault("look at", path))?;
     let path = path.to_owned();
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
+    if stat.st_uid != geteuid().as_raw() {
         let owner = stat.st_uid;
         return Err(FolderFault::NotOurs { path, owner });
     }

@@ -69,12 +69,15 @@ pub(crate) fn tend_what_is_left(dirs: &UserDirs) {
     let tended = tended.and_then(|it| it.tend_what_is_left().map_err(|error| chain(&error)));
     if let Err(reason) = tended {
         Output::new(false).note(&format!(
-            "warning: leases of dead runs are left, and nobody removes their containers: {reason}"
+            "warning: what dead runs may have left cannot be tended to: {reason}"
         ));
     }
 }
 
-/// Without a supervisor no container is made.
+/// Why a supervisor cannot be asked.
 pub(crate) fn failure(error: &ConnectError) -> Failure {
-    Failure::of(Exit::Isolation, error)
+    match error {
+        ConnectError::Folder(fault) => Failure::of(Exit::Storage, fault),
+        _ => Failure::of(Exit::Isolation, error),
+    }
 }

@@ -15,6 +15,7 @@ mod sight;
 mod staging;
 mod watch;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -192,8 +193,15 @@ impl ContainerTier {
 
     /// The wished container, and the claim with what the worker is shown.
     fn wish(&self, spec: &WorkerSpec, claim: &mut Claim) -> Result<ContainerCreate, StartError> {
-        let staged = Staged::make(&self.staging, claim.lease_id(), spec)
-            .map_err(|error| failed("copy the worker's files", error))?;
+        let staged = Staged::make(&self.staging, claim.lease_id(), spec).map_err(|error| {
+            let step = format!("copy the worker's files to `{}`", self.staging.display());
+            match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    failed(&step, format!("{error}; make room there, and try again"))
+                }
+                _ => failed(&step, error),
+            }
+        })?;
         let wish = Wish {
             kind: self.kind,
             runtime: &self.runtime,

@@ -1,6 +1,7 @@
 //! The container tiers as a user meets them. `./test` says where its engine is.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -319,4 +320,40 @@ on_both!(
     an_agents_effect_in_a_container_waits_for_a_person_and_happens_once,
     an_engine_that_sees_other_files_than_we_is_exit_7_and_runs_nothing,
     doctor_tries_a_real_container,
+    a_folder_of_the_supervisor_or_of_workers_without_room_is_exit_7_and_says_what_to_do,
 );
+
+fn a_folder_of_the_supervisor_or_of_workers_without_room_is_exit_7_and_says_what_to_do(tier: &str) {
+    let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
+    let words = ["--project", "project", "call", "copy_csv"];
+    let more = [
+        "--arg",
+        "input=data/example.csv",
+        "--arg",
+        "output=out/b.csv",
+    ];
+    let alone = match rustix::process::geteuid().is_root() {
+        true => "",
+        false => "--user --map-current-user --keep-caps",
+    };
+    for folder in ["supervisor", "workers"] {
+        let full = desk.path(&format!("state/symbi/{folder}"));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&full)
+            .unwrap();
+        let script = format!(
+            "exec unshare {alone} --mount bash -c '
+             mount -t tmpfs -o size=16k,mode=0700 tmpfs {0} || exit 99
+             head -c 100000 /dev/zero > {0}/fill 2>/dev/null
+             exec \"$0\" \"$@\"' \"$0\" \"$@\"",
+            full.display()
+        );
+        desk.shell(&script, &[&words[..], &more].concat())
+            .expect(7)
+            .says(full.to_str().unwrap())
+            .says("make room there, and try again");
+        assert!(!desk.project().join("out/b.csv").exists());
+    }
+}

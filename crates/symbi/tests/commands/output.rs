@@ -215,7 +215,5 @@ fn every_start_tends_to_what_dead_runs_left_whatever_its_own_tier() {
     // One that cannot be tended to does not stop who needs no container.
     fs::write(folder.join("leases"), "no lease\n").unwrap();
     let call = [&CALL[..], &["--arg", "output=out/other.csv"]].concat();
-    desk.symbi(&call)
-        .expect(0)
-        .says("leases of dead runs are left");
+    desk.symbi(&call).expect(0).says("cannot be tended to");
 }

@@ -163,3 +163,66 @@ fn a_supervisor_that_cannot_begin_says_why_to_whoever_needs_it() {
     let error = supervisor::Keeper::open(user.client(), engine).unwrap_err();
     assert!(error.to_string().contains("mode 0755"), "{error}");
 }
+
+#[test]
+fn a_folder_of_another_user_is_refused_with_whose_it_is_and_what_to_do() {
+    let user = User::new();
+    let (mut client, ours) = (user.client(), rustix::process::geteuid());
+    let (ours, mut owner) = (ours.as_raw(), 0);
+    // Only root can give a folder away; everybody else finds one of root's.
+    if ours == 0 {
+        fs::create_dir_all(&client.state).unwrap();
+        owner = 1001;
+        std::os::unix::fs::chown(&client.state, Some(owner), None).unwrap();
+    } else {
+        client.state = "/".into();
+    }
+    let path = client.state.display().to_string();
+    let engine = user.engine.socket().to_owned();
+    let error = supervisor::Keeper::open(client, engine).unwrap_err();
+    let mut said = vec![error.to_string()];
+    if ours == 0 {
+        for words in [
+            &["supervisor"][..],
+            &["sandbox", "status"],
+            &["sandbox", "prune"],
+        ] {
+            let (code, _, error) = user.symbi(words);
+            assert_eq!(code, 6, "{words:?}: {error}");
+            said.push(error);
+        }
+    }
+    for said in said {
+        let whose = format!("`{path}` belongs to uid {owner}, and this is uid {ours}");
+        assert!(said.contains(&whose), "{said}");
+        assert!(said.contains(&format!("chown -R {ours} {path}")), "{said}");
+    }
+}
+
+#[test]
+fn a_state_folder_without_room_is_refused_with_what_to_do() {
+    let user = User::new();
+    let state = user.folder.path().join("state/symbi/supervisor");
+    fs::create_dir_all(&state).unwrap();
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let launch = user.client().launch;
+    let script = "mount -t tmpfs -o size=16k,mode=0700 tmpfs \"$STATE\" || exit 99
+        head -c 100000 /dev/zero > \"$STATE/fill\" 2>/dev/null
+        exec \"$0\" \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(launch.program)
+        .args(launch.arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("STATE", &state)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    let what = format!("cannot write `{}/", state.display());
+    assert!(
+        said.contains(&what) && said.contains("make room there"),
+        "{said}"
+    );
+}

@@ -6,6 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::owner::{User, keeper};
 
+/// What is said where there is no room.
+const REMEDY: &str = "make room there, and try again: No space left";
+
 /// A supervisor with a variable more, once it listens or has ended.
 fn supervisor(user: &User, (name, value): (&str, &str)) -> Child {
     let launch = user.client().launch;
@@ -130,9 +133,9 @@ fn a_write_that_fails_ends_or_refuses_says_why_and_leaves_nothing() {
             assert_eq!(status.code(), Some(6), "{step}");
             let output = armed.wait_with_output().unwrap();
             said = String::from_utf8(output.stderr).unwrap();
-            assert!(said.contains("No space left"), "{step}: {said}");
+            assert!(said.contains(REMEDY), "{step}: {said}");
         } else if !owner.status.success() {
-            assert!(said.contains("No space left"), "{step}: {said}");
+            assert!(said.contains(REMEDY), "{step}: {said}");
         }
         drop(keeper(user.folder.path()));
         nothing_is_left(&user, &step);
