@@ -56,5 +56,6 @@ pub use read::{ReadError, RunReader, read_run};
 pub use record::{RECORD_VERSION, Record, RecordError};
 pub use rotation::{Rotation, RotationError, rotate_key};
 pub use run_files::{RunFiles, RunFilesError, journal_path, ledger_path, runs_folder};
+pub use strays::starting_runs;
 pub use verify::{Depth, Report, Verdict, VerifyOptions, verify_file, verify_run};
 pub use writer::{Durability, JournalWriter, MemoryWriter, ProtectedJournal};

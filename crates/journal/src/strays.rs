@@ -96,6 +96,23 @@ pub(crate) fn settle_strays(
     Ok(seals)
 }
 
+/// The runs that have a mark, oldest first; at most as many as one start settles.
+///
+/// # Errors
+/// The folder of the marks cannot be read.
+pub fn starting_runs(state: &Path) -> io::Result<Vec<RunId>> {
+    let entries = match std::fs::read_dir(state.join(FOLDER)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let runs = names.filter_map(|name| name.parse::<RunId>().ok());
+    let mut runs: Vec<RunId> = runs.take(ADOPTED_RUNS_MAX).collect();
+    runs.sort_unstable();
+    Ok(runs)
+}
+
 /// The marks whose owner is dead; while they are held, no other start looks at their runs.
 fn dead_marks(state: &Path) -> Result<Vec<(RunId, Mark)>, StorageError> {
     let path = state.join(FOLDER);

@@ -34,6 +34,9 @@ pub(crate) enum InvocationState {
     NeedsRecovery,
     /// All its publications are known by now; how it ended is still the operator's to say.
     Recovered,
+    /// It died before anything was recorded, so nothing of it happened, and nobody asked for its
+    /// id: the next start forgets it.
+    NeverBegan,
     /// Nobody recorded how it ended.
     Unresolved,
     /// Its operator said how it ended.
@@ -47,6 +50,7 @@ impl InvocationState {
             Self::Finished => "finished",
             Self::NeedsRecovery => "needs_recovery",
             Self::Recovered => "recovered",
+            Self::NeverBegan => "never_began",
             Self::Unresolved => "unresolved",
             Self::Resolved => "resolved",
         }
@@ -63,7 +67,7 @@ impl InvocationState {
     pub(crate) const fn exit(self) -> Exit {
         match self {
             Self::Live => Exit::Refused,
-            Self::Finished | Self::Resolved => Exit::Done,
+            Self::Finished | Self::NeverBegan | Self::Resolved => Exit::Done,
             Self::NeedsRecovery | Self::Recovered | Self::Unresolved => Exit::Unconfirmed,
         }
     }
@@ -206,7 +210,7 @@ impl<'o> Runs<'o> {
             self.look_beside(&mut found, folder)?;
         }
         if found.state != InvocationState::Live {
-            found.state = found.judge();
+            found.state = found.judge(is_claimed(folder.as_ref()));
         }
         Ok(Some(found))
     }
@@ -254,11 +258,12 @@ pub(crate) fn command(open: &OpenProject, rest: &str) -> String {
 }
 
 impl Invocation {
-    fn judge(&self) -> InvocationState {
+    fn judge(&self, is_claimed: bool) -> InvocationState {
         let Some(dead) = &self.dead else {
             return match self.resolution {
                 Some(_) => InvocationState::Resolved,
-                None => InvocationState::Unresolved,
+                None if is_claimed => InvocationState::Unresolved,
+                None => InvocationState::NeverBegan,
             };
         };
         let ended = dead.verdict == journal::Verdict::Intact && dead.open_calls == 0;

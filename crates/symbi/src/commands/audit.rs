@@ -5,6 +5,7 @@ mod key;
 mod list;
 mod proof;
 mod show;
+mod starting;
 mod subject;
 mod verify;
 

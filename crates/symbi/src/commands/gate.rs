@@ -98,6 +98,13 @@ fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
         unanswered.push(gate.run());
         ControlFlow::<()>::Continue(())
     })?;
+    let gone = gates.gone();
+    for run in &gone {
+        output.note(&format!(
+            "run {run}: its process is gone, and no call of it waits; what it left: symbi \
+             invocation inspect --id {run}, in its project"
+        ));
+    }
     all.sort_by_key(|listing| listing.run);
     let held = |listing: &Listing| {
         let calls = listing.calls.iter();
@@ -105,7 +112,7 @@ fn list(gates: &Gates, output: Output) -> Result<Exit, Failure> {
     };
     if output.is_json() {
         let held: Vec<Value> = all.iter().flat_map(held).collect();
-        output.value(&json!({ "held": held, "unanswered": unanswered }));
+        output.value(&json!({ "held": held, "unanswered": unanswered, "gone": gone }));
         return Ok(Exit::Done);
     }
     let mut count = 0;

@@ -123,6 +123,11 @@ fn lines(found: &Invocation) -> Vec<String> {
         return lines;
     }
     match &found.dead {
+        None if found.state == InvocationState::NeverBegan => lines.push(
+            "  it died before its first record: nothing of it happened, and the next start \
+             forgets it"
+                .to_owned(),
+        ),
         None => lines.push("  it has no record: it died before anything could happen".to_owned()),
         Some(dead) => {
             lines.push(format!(

@@ -495,6 +495,77 @@ fn the_socket_of_a_run_that_was_killed_is_swept() {
     );
 }
 
+#[test]
+fn a_run_that_was_killed_while_its_call_was_held_is_told_alike_by_all_commands() {
+    let desk = guarded();
+    let (mut child, _) = held(&desk);
+    let listed = |code| {
+        desk.symbi(&[
+            "--project",
+            "project",
+            "audit",
+            "list",
+            "--strict",
+            "--json",
+        ])
+        .expect(code)
+    };
+    let row = |code| {
+        let list: Value = serde_json::from_str(&listed(code).stdout).unwrap();
+        assert_eq!(list["unknown_to_ledger"], json!([]));
+        list["starting"][0].clone()
+    };
+    let live = row(0);
+    let run = live["run"].as_str().unwrap().to_owned();
+    assert_eq!(live["state"], "live");
+    desk.symbi(&[
+        "--project",
+        "project",
+        "invocation",
+        "inspect",
+        "--id",
+        &run,
+    ])
+    .expect(3)
+    .says("still owned by a live process");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    gate(&desk, &["list"])
+        .expect(0)
+        .says(&format!("run {run}: its process is gone"))
+        .says("no call waits");
+    let dead = json!({ "run": run, "state": "never_began", "records": 0, "next": null });
+    assert_eq!(row(0), dead);
+    desk.symbi(&["--project", "project", "audit", "list"])
+        .expect(0)
+        .says(&format!(
+            "{run}  never began  0 records; nothing of it happened"
+        ));
+    desk.symbi(&[
+        "--project",
+        "project",
+        "invocation",
+        "inspect",
+        "--id",
+        &run,
+    ])
+    .expect(0)
+    .says("never began")
+    .says("nothing of it happened");
+    desk.symbi(&[
+        "--project",
+        "project",
+        "invocation",
+        "resolve",
+        "--id",
+        &run,
+        "--rationale",
+        "x",
+    ])
+    .expect(3)
+    .says("nothing is left to resolve");
+}
+
 const ORDINARY: u32 = 1001;
 
 #[test]
@@ -597,6 +668,9 @@ fn a_run_that_does_not_answer_is_not_told_to_have_no_call() {
         .says("0 runs can be asked about, and 1 did not answer");
     let listed = gate(&desk, &["list", "--json"]).expect(0);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!(listed, json!({ "held": [], "unanswered": [run] }));
+    assert_eq!(
+        listed,
+        json!({ "held": [], "unanswered": [run], "gone": [] })
+    );
     drop((listener, taken));
 }

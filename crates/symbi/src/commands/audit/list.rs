@@ -11,6 +11,7 @@ use journal::{
 use model::Untrusted;
 use serde_json::{Value, json};
 
+use super::starting::{Starting, starting};
 use super::verify::{Evidence, exit_of};
 use super::{LedgerState, ledger, own_key, unreadable};
 use crate::anchors;
@@ -50,8 +51,17 @@ pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit,
         }
         rows.push(row);
     }
+    let starting = starting(&open, &runs, |run| {
+        rows.iter().any(|row| row.run.run == run)
+    })?;
+    for run in &starting {
+        exit = exit.worst(run.exit());
+        if !output.is_json() {
+            output.line(&run.text());
+        }
+    }
     let strays = if strict {
-        strays(&state, &rows)?
+        strays(&state, &rows, &starting)?
     } else {
         Vec::new()
     };
@@ -63,12 +73,17 @@ pub(super) fn run(strict: bool, common: &Common, output: Output) -> Result<Exit,
     if output.is_json() {
         let mut value = json!({
             "runs": rows.iter().map(Row::value).collect::<Vec<_>>(),
+            "starting": starting,
             "unknown_to_ledger": strays,
             "ledger_records": ledger.records,
         });
         state.add_to(&mut value);
         output.value(&value);
-    } else if rows.is_empty() && state.fault.is_none() && state.tail.is_none() {
+    } else if rows.is_empty()
+        && starting.is_empty()
+        && state.fault.is_none()
+        && state.tail.is_none()
+    {
         output.line("no run yet");
     }
     for stray in &strays {
@@ -118,10 +133,11 @@ fn absent(run: &LedgerRun) -> Report {
 
 /// Files beside the journals that belong to no run of the ledger: a run that never started, or
 /// one whose ledger lines are gone.
-fn strays(state: &Path, rows: &[Row]) -> Result<Vec<String>, Failure> {
-    let known: BTreeSet<OsString> = rows
-        .iter()
-        .filter_map(|row| Some(journal_path(state, row.run.run).file_name()?.to_owned()))
+fn strays(state: &Path, rows: &[Row], starting: &[Starting]) -> Result<Vec<String>, Failure> {
+    let runs = rows.iter().map(|row| row.run.run);
+    let known: BTreeSet<OsString> = runs
+        .chain(starting.iter().map(|it| it.run))
+        .filter_map(|run| Some(journal_path(state, run).file_name()?.to_owned()))
         .collect();
     let folder = runs_folder(state);
     let entries = match std::fs::read_dir(&folder) {

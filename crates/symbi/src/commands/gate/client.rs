@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use approval::limits::RESPONSE_BYTES_MAX;
@@ -33,6 +34,8 @@ const ENTRIES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Gates {
     folder: Folder,
+    /// Runs that were killed while their gate was open, as far as they were met.
+    gone: Mutex<Vec<RunId>>,
 }
 
 /// The gate of one run.
@@ -88,7 +91,16 @@ impl Gates {
         let folder = dirs
             .sockets()
             .map_err(|error| Failure::of(Exit::Storage, &error))?;
-        Ok(Self { folder })
+        Ok(Self {
+            folder,
+            gone: Mutex::default(),
+        })
+    }
+
+    /// The killed runs that were met, oldest first.
+    pub(super) fn gone(&self) -> Vec<RunId> {
+        let gone = self.gone.lock();
+        gone.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) const fn folder(&self) -> &Folder {
@@ -198,6 +210,8 @@ impl RunGate<'_> {
                 for name in [self.name(), callbacks] {
                     let _ = unlinkat(self.gates.folder.fd(), name, AtFlags::empty());
                 }
+                let gone = self.gates.gone.lock();
+                gone.unwrap_or_else(PoisonError::into_inner).push(self.run);
                 false
             }
             _ => true,

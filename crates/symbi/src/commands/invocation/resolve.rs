@@ -56,6 +56,9 @@ pub(super) fn run(asked: &Asked<'_>, common: &Common, output: Output) -> Result<
         match found.state {
             InvocationState::Live => return refuse("is still owned by a live process"),
             InvocationState::Finished => return refuse("has finished: nothing is left to resolve"),
+            InvocationState::NeverBegan => {
+                return refuse("died before its first record: nothing is left to resolve");
+            }
             _ => {}
         }
     }
