@@ -110,6 +110,12 @@ pub(crate) fn fork() -> io::Result<Forked> {
     }
 }
 
+/// Begins a session of its own. gVisor tells no id of it, which `rustix` takes for granted.
+pub(crate) fn new_session() -> io::Result<()> {
+    // SAFETY: no pointer is passed.
+    checked(unsafe { libc::setsid() }.into()).map(drop)
+}
+
 /// Ends this process at once, without any handler.
 pub(crate) fn exit(code: c_int) -> ! {
     // SAFETY: never returns and touches no memory.

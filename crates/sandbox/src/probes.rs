@@ -1,7 +1,8 @@
 //! Whether a tier keeps its promises on this host: each is tried from inside a real worker.
 //!
-//! The probes are the helper's own program (`symbi-init probe`), shown to the worker as an agent's
-//! program is, so that every tier runs the same ones.
+//! The probes are the helper's own program (`symbi-init probe`), so that every tier runs the same
+//! ones. A worker is shown it as an agent's program is, or in its channel where programs come from
+//! an image.
 
 mod canaries;
 mod verdict;
@@ -16,16 +17,18 @@ use rustix::event::{Timespec, poll};
 use serde::Serialize;
 use worker::{
     CommandBoundary, Descriptor, Ended, Filesystem, LaunchDescriptor, Limits, Network, ProgramFile,
-    ProgramIdentity, Running, Tier, WorkerHoldings, WorkerRoot, lower,
+    ProgramIdentity, Running, StartError, Tier, TierKind, WorkerHoldings, WorkerRoot, lower,
 };
 
+use crate::container::{self, RUN_PROGRAM};
 use crate::limits::{PROBE_STEP_MAX, PROBE_TIME_MAX};
 use crate::programs::identify_file;
 
 use canaries::Canaries;
 
-/// Where the probes' program lies in a worker.
-const PROGRAM: &str = "/agent/symbi-init";
+/// Where the probes' program lies in a worker: an agent's place, and the channel.
+const SHOWN: &str = "/agent/symbi-init";
+const IN_CHANNEL: &str = "/channel/symbi-init";
 /// What a probe's worker is given: small, so that a probe that finds no bound ends soon.
 const MEMORY_MIB: u64 = 64;
 const PIDS: u64 = 24;
@@ -40,6 +43,8 @@ pub enum Verdict {
     Holds,
     /// The tier says that it does so in part only, and it does.
     Partly,
+    /// It is not known: the probe could not be run.
+    Untried,
     Fails,
 }
 
@@ -89,6 +94,40 @@ struct Probe {
     remedy: &'static str,
 }
 
+/// How workers come to the probes' program.
+struct Offer {
+    identity: ProgramIdentity,
+    /// Where the tier shows programs of the host.
+    shown: Option<ProgramFile>,
+}
+
+impl Offer {
+    fn of(place: &ProbePlace<'_>, canaries: &Canaries) -> Result<Self, ProbeError> {
+        let failed = |reason: String| ProbeError::Place {
+            what: "`symbi-init`",
+            reason,
+        };
+        if let WorkerRoot::Image { .. } = place.root {
+            let put = canaries.put_in_channel(place.init, IN_CHANNEL);
+            put.map_err(|error| failed(error.to_string()))?;
+            return Ok(Self {
+                identity: ProgramIdentity::Image {
+                    path: IN_CHANNEL.to_owned(),
+                },
+                shown: None,
+            });
+        }
+        // It is no script: no root is asked for its interpreter.
+        let system = WorkerRoot::System { also: Vec::new() };
+        let program = identify_file(place.init, SHOWN, &system);
+        let program = program.map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            identity: ProgramIdentity::Content(program.clone()),
+            shown: Some(program),
+        })
+    }
+}
+
 /// All that came of one probe's worker.
 #[derive(Debug)]
 struct Seen {
@@ -110,20 +149,18 @@ pub fn probe(tier: &mut dyn Tier, place: &ProbePlace<'_>) -> Result<Vec<Finding>
         what: "its folder",
         reason: error.to_string(),
     })?;
-    // It is no script: no root is asked for its interpreter.
-    let system = WorkerRoot::System { also: Vec::new() };
-    let program = identify_file(place.init, PROGRAM, &system).map_err(|error| {
-        let reason = error.to_string();
-        ProbeError::Place {
-            what: "`symbi-init`",
-            reason,
-        }
-    })?;
+    let offer = Offer::of(place, &canaries)?;
     let mut findings = Vec::new();
-    for probe in probes(&canaries) {
-        let (verdict, found) = match run(tier, place, &program, &probe, &canaries) {
+    for probe in probes(tier.kind(), &canaries) {
+        let (verdict, found) = match run(tier, place, &offer, &probe, &canaries) {
+            Ok(seen) if offer.shown.is_none() && !verdict::has_run(&seen) => {
+                return Ok(vec![untried(&verdict::said(&seen))]);
+            }
             Ok(seen) => (probe.judge)(&seen),
-            Err(reason) => (Verdict::Fails, reason),
+            Err(StartError::Failed { step, reason }) if step == RUN_PROGRAM => {
+                return Ok(vec![untried(&reason)]);
+            }
+            Err(error) => (Verdict::Fails, error.to_string()),
         };
         findings.push(Finding {
             probe: probe.name,
@@ -135,7 +172,7 @@ pub fn probe(tier: &mut dyn Tier, place: &ProbePlace<'_>) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn probes(canaries: &Canaries) -> Vec<Probe> {
+fn probes(kind: TierKind, canaries: &Canaries) -> Vec<Probe> {
     let probe = |name, arguments: &[&str], judge, remedy| Probe {
         name,
         arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
@@ -160,7 +197,12 @@ fn probes(canaries: &Canaries) -> Vec<Probe> {
         probe("proc", &[&canaries.pid_namespace], verdict::facts, view),
         probe("init", &[], verdict::facts, view),
         probe("mounts", &[&canaries.file], verdict::facts, view),
-        probe("identity", &[], verdict::facts, tier),
+        probe(
+            "identity",
+            &[&canaries.kernel_of(kind)],
+            verdict::facts,
+            tier,
+        ),
         probe("memory", &[&memory], verdict::memory, groups),
         probe("pids", &[&pids], verdict::pids, groups),
         probe("file", &[&file], verdict::file, tier),
@@ -169,29 +211,46 @@ fn probes(canaries: &Canaries) -> Vec<Probe> {
             "descendants",
             &[canaries::SOCKET_IN_WORKER],
             verdict::descendants,
-            tier,
+            match kind {
+                TierKind::Gvisor => container::SOCKETS_NEED,
+                _ => tier,
+            },
         ),
         probe("stop", &[], verdict::stop, tier),
     ]
+}
+
+/// The image cannot run the probes' program: what its workers can do is not known from inside.
+fn untried(reason: &str) -> Finding {
+    Finding {
+        probe: "inside",
+        verdict: Verdict::Untried,
+        found: format!("the image cannot run symbi-init: {reason}"),
+        remedy: Some("to have the promises tried, name an image with glibc, as Debian's are"),
+    }
 }
 
 /// Runs one probe's worker to its confirmed removal.
 fn run(
     tier: &mut dyn Tier,
     place: &ProbePlace<'_>,
-    program: &ProgramFile,
+    offer: &Offer,
     probe: &Probe,
     canaries: &Canaries,
-) -> Result<Seen, String> {
+) -> Result<Seen, StartError> {
+    let failed = |reason: String| StartError::Failed {
+        step: "probe".to_owned(),
+        reason,
+    };
     let limits = tier.enforceable(limits());
-    let descriptor = descriptor(tier, place, program, probe, limits.clone())?;
+    let descriptor = descriptor(tier, place, offer, probe, limits.clone()).map_err(failed)?;
     let holdings = WorkerHoldings {
         channel: Some(canaries.channel.clone()),
-        shown: Some(place.init.to_owned()),
+        shown: offer.shown.is_some().then(|| place.init.to_owned()),
         ..WorkerHoldings::default()
     };
-    let spec = lower(&descriptor, holdings).map_err(|error| error.to_string())?;
-    let mut running = tier.start(spec.first).map_err(|error| error.to_string())?;
+    let spec = lower(&descriptor, holdings).map_err(|error| failed(error.to_string()))?;
+    let mut running = tier.start(spec.first)?;
     let stops = probe.name == "stop";
     let waited = wait(&mut *running, stops);
     let left = canaries.left_behind();
@@ -201,7 +260,8 @@ fn run(
         None => {
             running.stop();
             let ended = wait(&mut *running, false);
-            (ended.ok_or("its worker does not end")?, began)
+            let ended = ended.ok_or_else(|| failed("its worker does not end".to_owned()))?;
+            (ended, began)
         }
     };
     let removal = running.remove().map_err(|error| error.to_string());
@@ -257,11 +317,15 @@ fn limits() -> Limits {
 fn descriptor(
     tier: &dyn Tier,
     place: &ProbePlace<'_>,
-    program: &ProgramFile,
+    offer: &Offer,
     probe: &Probe,
     limits: Limits,
 ) -> Result<Descriptor, String> {
-    let words = ["symbi-init", "probe", probe.name];
+    let first = match offer.shown {
+        Some(_) => "symbi-init",
+        None => IN_CHANNEL,
+    };
+    let words = [first, "probe", probe.name];
     let argv = words.into_iter().map(str::to_owned);
     Ok(Descriptor::Launch(Box::new(LaunchDescriptor {
         agent: AgentName::new("doctor").map_err(|error| error.to_string())?,
@@ -269,8 +333,8 @@ fn descriptor(
         task: format!("probe {}", probe.name),
         argv: argv.chain(probe.arguments.iter().cloned()).collect(),
         environment: BTreeMap::new(),
-        program: ProgramIdentity::Content(program.clone()),
-        shown: Some(program.clone()),
+        program: offer.identity.clone(),
+        shown: offer.shown.clone(),
         tools: Vec::new(),
         tool_set_sha256: Digest::of(b""),
         policy_sha256: Digest::of(b""),

@@ -29,12 +29,16 @@ use crate::engine::{ContainerCreate, Engine, EngineError, EngineInfo, ImageInspe
 use crate::lease::{LeaseKeeper, LeaseRefused, LeaseTerms};
 use crate::limits::{CONTAINER_GRACE, INPUTS_MAX};
 use claim::{Claim, SharedKeeper};
+pub(crate) use probe::SOCKETS_NEED;
 use request::Wish;
 use running::ContainerWorker;
 use staging::Staged;
 
 /// The runtime of the tier `gvisor`, as the engine is configured to call it.
 const GVISOR_RUNTIME: &str = "runsc";
+
+/// The step at which it shows that a program cannot be run in its image.
+pub(crate) const RUN_PROGRAM: &str = "run the program";
 
 /// What runs a container's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,12 +17,16 @@ use worker::{
     Running, StartError, Tier, WorkerHoldings, lower,
 };
 
-use super::{ContainerKind, ContainerTier, failed, unavailable};
+use super::{ContainerKind, ContainerTier, RUN_PROGRAM, failed, unavailable};
 use crate::lease::LeaseId;
 use crate::limits::{AGENT_PROBE_MS, PROBE_WORD_BYTES_MAX};
 use crate::programs::ProgramCache;
 
 const PYTHON: &str = "python3";
+/// What lets a worker of gVisor's connect to a socket that it is shown.
+pub(crate) const SOCKETS_NEED: &str = "gVisor needs `--host-uds=open` (before 2023: \
+                                       `--fsgofer-host-uds`) in the runtimeArgs of the engine's \
+                                       daemon.json";
 const WORD: &str = "word";
 const SOCKET: &str = "probe.sock";
 /// Says each program that cannot be run and each way to a network, and passes the word on through
@@ -58,7 +62,7 @@ impl ContainerTier {
         let mut argv = vec![PYTHON, "-I", "-c", SCRIPT];
         argv.extend(programs);
         let mut running = match self.start_probe(&argv, &channel.path) {
-            Err(StartError::Failed { step, reason }) if step == "run the program" => {
+            Err(StartError::Failed { step, reason }) if step == RUN_PROGRAM => {
                 return Err(unavailable(format!(
                     "the image has no Python 3, which carries an agent's tools and its model: \
                      {reason}"
@@ -85,11 +89,8 @@ impl ContainerTier {
         let mut faults: Vec<String> = told.lines().map(fault).collect();
         if !heard {
             let flag = match self.kind {
-                ContainerKind::Gvisor => {
-                    "; gVisor needs `--host-uds=open` (before 2023: `--fsgofer-host-uds`) in the \
-                     runtimeArgs of the engine's daemon.json"
-                }
-                ContainerKind::Docker => "",
+                ContainerKind::Gvisor => format!("; {SOCKETS_NEED}"),
+                ContainerKind::Docker => String::new(),
             };
             faults.push(format!(
                 "a socket in a read-only bind takes no connection ({said}){flag}"

@@ -19,9 +19,9 @@ use worker::{
 };
 
 use super::claim::Claim;
-use super::failed;
 use super::staging::HeldOutput;
 use super::watch::{Excess, FreshWatch};
+use super::{RUN_PROGRAM, failed};
 use crate::bounded::Bounded;
 use crate::engine::{Attachment, EngineError, Pending, StreamKind, WaitEnd};
 use crate::limits::{COPY_BYTES, STOP_WAIT_MAX, STREAMS_END_MAX};
@@ -241,13 +241,13 @@ fn explain_start(error: &EngineError) -> StartError {
     let says = |text: &str| message.contains(text);
     if says("executable file not found") || says("no such file or directory") {
         return failed(
-            "run the program",
+            RUN_PROGRAM,
             format!("it is not in the image, or not in the worker's PATH: {message}"),
         );
     }
     if says("permission denied") && says("exec") {
         return failed(
-            "run the program",
+            RUN_PROGRAM,
             format!("the image does not let the worker run it: {message}"),
         );
     }

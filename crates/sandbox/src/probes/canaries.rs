@@ -9,6 +9,8 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use worker::TierKind;
+
 use crate::limits::PROBE_GONE_MAX;
 
 const CHANNEL: &str = "channel";
@@ -29,6 +31,8 @@ pub(super) struct Canaries {
     pub(super) name: String,
     /// What the host's pid namespace is called; empty where it is not told.
     pub(super) pid_namespace: String,
+    /// What the host's kernel calls itself.
+    kernel: String,
     socket: UnixListener,
     _tcp: TcpListener,
     _abstract: UnixListener,
@@ -58,9 +62,26 @@ impl Canaries {
             _abstract: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
             name,
             pid_namespace: pid_namespace.to_string_lossy().into_owned(),
+            kernel: fs::read_to_string("/proc/version")?.trim().to_owned(),
             socket,
             _tcp: tcp,
         })
+    }
+
+    /// What the kernel of a worker must not call itself; empty where it is the host's.
+    pub(super) fn kernel_of(&self, kind: TierKind) -> String {
+        match kind {
+            TierKind::Namespace | TierKind::Docker => String::new(),
+            TierKind::Gvisor | TierKind::Firecracker => self.kernel.clone(),
+        }
+    }
+
+    /// Copies a program of the host to `place`, a name in the worker's channel.
+    pub(super) fn put_in_channel(&self, program: &Path, place: &str) -> io::Result<()> {
+        let name = Path::new(place).file_name().unwrap_or_default();
+        let copy = self.channel.join(name);
+        fs::copy(program, &copy)?;
+        fs::set_permissions(copy, Permissions::from_mode(0o755))
     }
 
     /// The connection of a process that a probe left behind, if it did.

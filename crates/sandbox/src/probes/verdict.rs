@@ -46,13 +46,22 @@ fn unsound(seen: &Seen, told: &Told) -> Option<Judged> {
     if told.ran {
         return None;
     }
-    let stderr = String::from_utf8_lossy(&seen.ended.stderr.bytes);
-    let said: String = stderr.trim().chars().take(FOUND_CHARS_MAX).collect();
-    let ending = ending(seen);
     Some((
         Verdict::Fails,
-        format!("the probe did not run: {ending} {said}"),
+        format!("the probe did not run: {}", said(seen)),
     ))
+}
+
+/// Whether the probe began at all.
+pub(super) fn has_run(seen: &Seen) -> bool {
+    Told::of(seen).ran
+}
+
+/// How it ended, and what it complained of.
+pub(super) fn said(seen: &Seen) -> String {
+    let stderr = String::from_utf8_lossy(&seen.ended.stderr.bytes);
+    let said: String = stderr.trim().chars().take(FOUND_CHARS_MAX).collect();
+    format!("{} {said}", ending(seen))
 }
 
 fn ending(seen: &Seen) -> String {

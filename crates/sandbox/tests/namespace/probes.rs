@@ -43,7 +43,7 @@ fn every_probe_holds_on_this_tier_or_is_partly_as_it_says() {
 }
 
 /// Starts the probes as ordinary processes of the host, and claims to enforce everything.
-struct Bare;
+struct Bare(TierKind);
 
 struct Process {
     child: Child,
@@ -69,7 +69,7 @@ impl Drop for Process {
 
 impl Tier for Bare {
     fn kind(&self) -> TierKind {
-        TierKind::Namespace
+        self.0
     }
 
     fn enforceable(&self, wanted: Limits) -> Limits {
@@ -154,7 +154,7 @@ fn has_route() -> bool {
 
 #[test]
 fn every_probe_fails_on_a_tier_that_contains_nothing() {
-    let found = findings(&mut Bare);
+    let found = findings(&mut Bare(TierKind::Namespace));
     assert_eq!(found.len(), 12, "{found:#?}");
     for finding in found {
         let holds_anyway = match finding.probe {
@@ -166,6 +166,15 @@ fn every_probe_fails_on_a_tier_that_contains_nothing() {
         let fails = finding.verdict == Verdict::Fails && finding.remedy.is_some();
         assert!(fails || holds_anyway, "{finding:#?}");
     }
+}
+
+#[test]
+fn a_tier_with_a_kernel_of_its_own_that_runs_on_the_hosts_does_not_hold() {
+    let found = findings(&mut Bare(TierKind::Gvisor));
+    let identity = found.iter().find(|it| it.probe == "identity").unwrap();
+    assert_eq!(identity.verdict, Verdict::Fails);
+    let kernel = "it runs on the kernel of the host";
+    assert!(identity.found.contains(kernel), "{identity:#?}");
 }
 
 /// A tier whose workers do not start.

@@ -14,7 +14,7 @@ use project::Config;
 use sandbox::ContainerTier;
 use sandbox::probes::{Finding, ProbePlace, Verdict, probe};
 use symbi_runtime::tools::BoundarySettings;
-use worker::{Limits, Tier, TierKind};
+use worker::{Limits, StartError, Tier, TierKind};
 
 use crate::args::{Common, DoctorArgs};
 use crate::dead_runs;
@@ -25,6 +25,7 @@ use crate::output::Output;
 
 use report::{Examined, Report};
 
+const AGENTS_NEED: &str = "this project has agents: name an image with Python 3 and their programs";
 /// Where workers work, where no project says otherwise.
 const WORKING_DIR: &str = "/workspace";
 
@@ -96,7 +97,13 @@ impl<'a> Place<'a> {
                     ConfiguredTier::Namespace(mut tier) => {
                         self.probe(&mut *tier, folder.path(), Some(boundary))
                     }
-                    ConfiguredTier::Container(mut tier) => try_container(&mut tier, folder.path()),
+                    ConfiguredTier::Container(mut tier) => {
+                        let mut found = self.probe(&mut *tier, folder.path(), Some(boundary))?;
+                        if !config.agents.is_empty() {
+                            found.findings.push(for_agents(&mut tier, folder.path()));
+                        }
+                        Ok(found)
+                    }
                 }
             }
             None => {
@@ -128,33 +135,23 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A container tier is tried with a real container: what it is was compared with what was asked
-/// for, and what an agent needs works in it.
-fn try_container(tier: &mut ContainerTier, folder: &Path) -> Result<Examined, Failure> {
-    tier.probe_agent(&[], folder)
-        .map_err(|error| Failure::of(Exit::Isolation, &error))?;
-    let holds = |probe, found: &str| Finding {
-        probe,
-        verdict: Verdict::Holds,
-        found: found.to_owned(),
-        remedy: None,
+/// Whether an agent could work in a container of the image.
+fn for_agents(tier: &mut ContainerTier, folder: &Path) -> Finding {
+    let (verdict, found, remedy) = match tier.probe_agent(&[], folder) {
+        Ok(()) => {
+            let found =
+                "the image has Python 3, and a socket in a read-only bind takes connections";
+            (Verdict::Holds, found.to_owned(), None)
+        }
+        Err(StartError::Unavailable { reason }) => (Verdict::Fails, reason, Some(AGENTS_NEED)),
+        Err(error) => (Verdict::Fails, error.to_string(), Some(AGENTS_NEED)),
     };
-    Ok(Examined {
-        limits: enforceable(tier),
-        findings: vec![
-            holds(
-                "container",
-                "the engine made exactly the container that was asked for",
-            ),
-            holds("files", "the engine sees this machine's files"),
-            holds(
-                "network",
-                "its only device is a loopback, and no listener of the host is there",
-            ),
-            holds("socket", "a worker connects through a read-only bind"),
-            holds("removal", "the container and its processes are gone"),
-        ],
-    })
+    Finding {
+        probe: "agent",
+        verdict,
+        found,
+        remedy,
+    }
 }
 
 fn enforceable(tier: &dyn Tier) -> Limits {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use sandbox::engine::Engine;
+
+use crate::desk::{Desk, append};
 
 /// For an agent's container to start and ask, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -220,11 +222,47 @@ fn held_at_the_gate(desk: &Desk) -> String {
     panic!("no call waits at the gate");
 }
 
-fn doctor_tries_a_real_container(tier: &str) {
+fn doctor_tries_each_promise_from_inside_a_container(tier: &str) {
     let desk = on(tier, &told("SYMBI_TEST_IMAGE"), "");
+    let ended = desk.symbi(&["--project", "project", "doctor", "--json"]);
+    let found: Value = serde_json::from_str(&ended.expect(0).stdout).unwrap();
+    let probes = found["probes"].as_array().unwrap();
+    assert!(probes.iter().all(|it| it["verdict"] == "holds"), "{found}");
+    // The same as on the namespace tier.
+    assert_eq!(probes.len(), 12, "{found}");
+    with_an_agent(&desk);
     desk.symbi(&["--project", "project", "doctor"])
         .expect(0)
-        .says("a worker connects through a read-only bind");
+        .says("holds   agent       the image has Python 3, and a socket in a read-only bind");
+    nothing_is_left(&desk);
+}
+
+fn with_an_agent(desk: &Desk) {
+    let agent = "[agents.a]\nexecutor = \"command\"\ncommand = [\"true\"]\n\
+                 allowed_tools = [\"word_count\"]\n";
+    append(&desk.project().join("symbiont.toml"), agent);
+    desk.trust();
+}
+
+fn an_image_that_cannot_run_the_probes_is_told_and_is_not_called_unsound(tier: &str) {
+    let engine = Engine::at(told("SYMBI_TEST_ENGINE"));
+    let name = format!("symbi-test-empty-{tier}-{}", std::process::id());
+    // An image of one empty folder.
+    let tar = vec![0; 10240];
+    engine
+        .import_image(&name, &mut tar.as_slice(), tar.len() as u64)
+        .unwrap();
+    let desk = on(tier, &name, "");
+    desk.symbi(&["--project", "project", "doctor"])
+        .expect(0)
+        .says("available, but it could not be tried from inside")
+        .says("untried inside      the image cannot run symbi-init: ");
+    with_an_agent(&desk);
+    desk.symbi(&["--project", "project", "doctor"])
+        .expect(7)
+        .says("FAILS   agent       the image has no Python 3")
+        .says("this project has agents");
+    engine.remove_image(&name).unwrap();
     nothing_is_left(&desk);
 }
 
@@ -319,7 +357,8 @@ on_both!(
     an_agent_asks_through_the_bridge_and_its_tool_runs_in_a_container_of_its_own,
     an_agents_effect_in_a_container_waits_for_a_person_and_happens_once,
     an_engine_that_sees_other_files_than_we_is_exit_7_and_runs_nothing,
-    doctor_tries_a_real_container,
+    doctor_tries_each_promise_from_inside_a_container,
+    an_image_that_cannot_run_the_probes_is_told_and_is_not_called_unsound,
     a_folder_of_the_supervisor_or_of_workers_without_room_is_exit_7_and_says_what_to_do,
 );
 

@@ -14,9 +14,9 @@ fn the_tier_is_tried_and_what_the_others_lack_is_told() {
             .starts_with("namespace: available, and it does what it says\n")
     );
     for words in [
-        "holds  egress",
-        "holds  descendants",
-        "holds  stop",
+        "holds   egress",
+        "holds   descendants",
+        "holds   stop",
         "docker: ",
         "remedy: ",
     ] {

@@ -41,11 +41,7 @@ impl Report {
         let kind = self.kind;
         match &self.examined {
             Ok(examined) => {
-                let held = match examined.is_sound() {
-                    true => "it does what it says",
-                    false => "IT DOES NOT DO WHAT IT SAYS: run nothing with it here",
-                };
-                output.line(&format!("{kind}: available, and {held}"));
+                output.line(&format!("{kind}: available, {}", examined.headline()));
                 for line in examined.lines() {
                     output.line(&line);
                 }
@@ -102,8 +98,20 @@ impl Report {
 
 impl Examined {
     fn is_sound(&self) -> bool {
-        let fails = |finding: &Finding| finding.verdict == Verdict::Fails;
-        !self.findings.is_empty() && !self.findings.iter().any(fails)
+        !self.findings.is_empty() && !self.has(Verdict::Fails)
+    }
+
+    fn has(&self, verdict: Verdict) -> bool {
+        let mut findings = self.findings.iter();
+        findings.any(|finding| finding.verdict == verdict)
+    }
+
+    fn headline(&self) -> &'static str {
+        match self.is_sound() {
+            true if self.has(Verdict::Untried) => "but it could not be tried from inside",
+            true => "and it does what it says",
+            false => "and IT DOES NOT DO WHAT IT SAYS: run nothing with it here",
+        }
     }
 
     fn lines(&self) -> Vec<String> {
@@ -112,12 +120,13 @@ impl Examined {
             let verdict = match finding.verdict {
                 Verdict::Holds => "holds",
                 Verdict::Partly => "partly",
+                Verdict::Untried => "untried",
                 Verdict::Fails => "FAILS",
             };
             let found = Untrusted::new(finding.found.as_str()).escaped();
-            lines.push(format!("  {verdict:<6} {:<12} {found}", finding.probe));
+            lines.push(format!("  {verdict:<7} {:<11} {found}", finding.probe));
             if let Some(remedy) = finding.remedy {
-                lines.push(format!("         remedy: {remedy}"));
+                lines.push(format!("          remedy: {remedy}"));
             }
         }
         let enforcement = |it: worker::Enforcement| it.as_str().replace('_', " ");
@@ -173,7 +182,7 @@ mod tests {
             .as_ref()
             .map(Examined::lines)
             .unwrap_or_default();
-        assert!(lines[0].contains("FAILS  egress"), "{lines:?}");
+        assert!(lines[0].contains("FAILS   egress"), "{lines:?}");
         assert!(!lines[0].contains('\u{1b}'), "{lines:?}");
         assert!(lines[1].contains("remedy: use another tier"), "{lines:?}");
         let value = report.to_json();
