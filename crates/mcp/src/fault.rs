@@ -2,9 +2,9 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::limits::{MESSAGE_BYTES_MAX, QUOTE_CHARS_MAX};
+use crate::limits::MESSAGE_BYTES_MAX;
 use crate::revision::Revision;
-use crate::text::{prefix, quote};
+use crate::text::{escaped, prefix, quote};
 
 /// The code of a protocol error (JSON-RPC 2.0 section 5.1; MCP 2026-07-28, error codes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Fault {
         Self {
             data: Some(Revisions {
                 supported: supported.iter().map(|it| it.as_str()).collect(),
-                requested: prefix(asked, QUOTE_CHARS_MAX).to_owned(),
+                requested: escaped(asked),
             }),
             ..Self::new(ErrorCode::Revision, message)
         }

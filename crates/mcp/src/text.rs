@@ -25,14 +25,15 @@ pub(crate) fn prefix(text: &str, max: usize) -> &str {
 
 /// The beginning of a client's text, escaped, to be named in an error.
 pub(crate) fn quote(text: &str) -> String {
+    format!("`{}`", escaped(text))
+}
+
+/// The beginning of a client's text, escaped.
+pub(crate) fn escaped(text: &str) -> String {
     let mut characters = text.chars();
     let head: String = characters.by_ref().take(QUOTE_CHARS_MAX).collect();
-    let more = if characters.next().is_some() {
-        "…"
-    } else {
-        ""
-    };
-    format!("`{}{more}`", Untrusted::new(head).escaped())
+    let more = characters.next().map_or("", |_| "…");
+    format!("{}{more}", Untrusted::new(head).escaped())
 }
 
 #[cfg(test)]
