@@ -21,6 +21,8 @@ mod doctor;
 #[cfg(test)]
 mod engine_restarts;
 #[cfg(test)]
+mod hostile_agents;
+#[cfg(test)]
 mod manual;
 #[cfg(test)]
 mod mcp;
