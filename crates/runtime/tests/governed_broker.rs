@@ -15,6 +15,8 @@ mod approvals;
 mod calls;
 #[path = "governed_broker/chat.rs"]
 mod chat;
+#[path = "governed_broker/contained.rs"]
+mod contained;
 #[path = "governed_broker/contracts.rs"]
 mod contracts;
 #[path = "governed_broker/embedding.rs"]

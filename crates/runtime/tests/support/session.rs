@@ -13,14 +13,14 @@ use governance::{
 };
 use journal::{Client, Durability, Journal, JournalWriter, MemoryWriter, RunFiles};
 use model::{AgentName, Digest, RunId};
-use sandbox::{NamespaceConfig, NamespaceTier, ProgramCache};
+use sandbox::{ContainerTier, NamespaceConfig, NamespaceTier, ProgramCache};
 use serde_json::Value;
 use symbi_runtime::LedgerRegister;
 use symbi_runtime::reasoning::governed_session::{
     Answer, Approvals, GovernedToolSession, HeldCall, LaunchEnd, RegisterError, RunObserver,
     RunRegister, SessionParts, SessionStartError,
 };
-use symbi_runtime::tools::{LaunchPlan, ToolExecutor, worker_environment};
+use symbi_runtime::tools::{BoundarySettings, LaunchPlan, ToolExecutor, worker_environment};
 use testkit::tier::{FakeTier, Happened};
 use worker::{
     CommandBoundary, Filesystem, LaunchDescriptor, Limits, Network, ProgramIdentity, Tier,
@@ -37,6 +37,7 @@ pub struct Setup {
     pub config: LoopConfig,
     pub approvals: Approvals,
     pub tier: Option<Box<dyn Tier>>,
+    pub boundary: BoundarySettings,
     pub executor: Option<Box<dyn ActionExecutor>>,
     pub writer: Option<Box<dyn JournalWriter>>,
     pub register: Option<Box<dyn RunRegister>>,
@@ -55,6 +56,7 @@ impl Default for Setup {
             config: LoopConfig::default(),
             approvals: Approvals::Desk,
             tier: None,
+            boundary: boundary(),
             executor: None,
             writer: None,
             register: None,
@@ -111,6 +113,13 @@ impl Setup {
     pub fn nobody(mut self) -> Self {
         let advice = "ask somebody".to_owned();
         self.approvals = Approvals::Nobody { advice };
+        self
+    }
+
+    /// Workers in real containers.
+    pub fn containers(mut self, tier: ContainerTier) -> Self {
+        self.boundary.root = tier.root();
+        self.tier = Some(Box::new(tier));
         self
     }
 
@@ -207,7 +216,8 @@ impl Setup {
         let contracts = Project::contracts_and(&self.manifests);
         let gate = Project::gate_for(&contracts, &self.policies, &keys);
         let executor = self.executor.unwrap_or_else(|| {
-            let executor = ToolExecutor::new(contracts, None, project.files(), workers, boundary());
+            let executor =
+                ToolExecutor::new(contracts, None, project.files(), workers, self.boundary);
             Box::new(match self.launch {
                 Some(plan) => {
                     let mut plan = plan_of(plan, &gate, &self.config);
@@ -397,6 +407,17 @@ pub fn namespace_tier() -> NamespaceTier {
 /// An agent whose program is `argv[0]` of the system.
 pub fn agent_plan(argv: &[&str], channel: &Path, human_approval: bool) -> LaunchPlan {
     let root = WorkerRoot::System { also: Vec::new() };
+    agent_plan_on(TierKind::Namespace, root, argv, channel, human_approval)
+}
+
+/// The same on any tier, where its program is `argv[0]` of `root`.
+pub fn agent_plan_on(
+    tier: TierKind,
+    root: WorkerRoot,
+    argv: &[&str],
+    channel: &Path,
+    human_approval: bool,
+) -> LaunchPlan {
     let program: ProgramIdentity = ProgramCache::default().resolve(argv[0], &root).unwrap();
     LaunchPlan {
         descriptor: LaunchDescriptor {
@@ -415,7 +436,7 @@ pub fn agent_plan(argv: &[&str], channel: &Path, human_approval: bool) -> Launch
             human_approval,
             inference: None,
             boundary: CommandBoundary {
-                tier: TierKind::Namespace,
+                tier,
                 root,
                 network: Network::None,
                 working_dir: "/workspace".to_owned(),
