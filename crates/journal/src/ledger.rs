@@ -14,6 +14,7 @@ use faults::{Point, reach};
 use model::{Canonical, Digest, RunId};
 use rustix::fs::FlockOperation;
 
+use crate::chain::FaultReason;
 use crate::folder::{PrivateFolder, StorageError};
 use crate::journal::origin;
 use crate::key::{ProjectKey, RunSigner};
@@ -21,7 +22,7 @@ use crate::ledger_line::{Archived, LedgerEvent, LedgerRecord, ORIGIN, Seal, appl
 use crate::ledger_read::{LedgerReport, read_ledger, started_runs};
 use crate::limits::{CHECKPOINT_LINE_BYTES_MAX, LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
 use crate::lines::{Pair, Tail};
-use crate::note::{Checkpoint, checkpoint_line};
+use crate::note::{Checkpoint, Note, NoteError, checkpoint_line};
 use crate::record::{RECORD_VERSION, now};
 use crate::tree::{self, CompactRange};
 use crate::writer::lock;
@@ -42,6 +43,12 @@ pub enum LedgerError {
     Corrupt {
         path: String,
         reason: String,
+    },
+    /// Its end is signed by another key than this project's here.
+    OtherKey {
+        path: String,
+        found: String,
+        ours: String,
     },
     /// Too many runs have no end.
     TooManyOpenRuns {
@@ -80,6 +87,14 @@ impl fmt::Display for LedgerError {
                 f,
                 "the end of the ledger `{path}` is not what this project's key signed: {reason}; \
                  keep the file for an investigation and restore it from a backup"
+            ),
+            Self::OtherKey { path, found, ours } => write!(
+                f,
+                "the end of the ledger `{path}` is signed by `{}`, and this project's key here is \
+                 `{ours}`; where XDG_STATE_HOME was changed, set it back, or put the key of before \
+                 in the place of this one; otherwise keep the file for an investigation and \
+                 restore it from a backup",
+                found.escape_debug()
             ),
             Self::TooManyOpenRuns { max } => write!(
                 f,
@@ -353,11 +368,7 @@ impl Ledger {
 
     /// Finds the last whole pair and checks it, reading no more than two pairs can take.
     fn read_end(&self, file: &File) -> Result<End, LedgerError> {
-        let size = file.metadata().map_err(self.io("examine"))?.len();
-        let start = size.saturating_sub(2 * PAIR_BYTES_MAX as u64);
-        let mut window = vec![0; usize::try_from(size - start).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut window, start)
-            .map_err(self.io("read"))?;
+        let (window, start) = last_window(file).map_err(self.io("read"))?;
         let corrupt = |reason: String| LedgerError::Corrupt {
             path: self.shown(),
             reason,
@@ -372,8 +383,16 @@ impl Ledger {
             });
         };
         let checked = check(&pair, Some(self.signer.public())).map_err(|reason| {
-            self.rotated(&pair)
-                .unwrap_or_else(|| corrupt(reason.to_string()))
+            self.rotated(&pair).unwrap_or_else(|| match reason {
+                FaultReason::Checkpoint(NoteError::OtherKey { found, expected }) => {
+                    LedgerError::OtherKey {
+                        path: self.shown(),
+                        found,
+                        ours: expected,
+                    }
+                }
+                reason => corrupt(reason.to_string()),
+            })
         })?;
         if let Some(to) = checked.next_key.filter(|to| to != self.signer.public()) {
             return Err(LedgerError::Rotated { to: to.vkey() });
@@ -436,6 +455,36 @@ fn torn(tail: &[u8]) -> Option<Tail> {
         bytes: tail.len() as u64,
         sha256: Digest::of(tail),
     })
+}
+
+/// The key that signs the ledger at `path` by now, as its last line names it; `None` where there is
+/// no line. No signature is checked.
+///
+/// # Errors
+/// [`LedgerError`] where the file cannot be read.
+pub fn ledger_signer(path: &Path) -> Result<Option<String>, LedgerError> {
+    let (folder, name) = PrivateFolder::open_for(path)?;
+    if !folder.contains(&name)? {
+        return Ok(None);
+    }
+    let file = folder.open_file(&name)?;
+    let (window, _) = last_window(&file).map_err(|source| LedgerError::Io {
+        action: "read",
+        path: folder.shown(&name),
+        source,
+    })?;
+    let pair = last_pair(&window).map(|(pair, _)| pair);
+    let note = pair.and_then(|pair| Note::parse_cosigned(&pair.checkpoint).ok());
+    Ok(note.and_then(|note| note.last_signer()))
+}
+
+/// The end of a ledger's file, no more than two pairs can take, and where it begins.
+fn last_window(file: &File) -> io::Result<(Vec<u8>, u64)> {
+    let size = file.metadata()?.len();
+    let start = size.saturating_sub(2 * PAIR_BYTES_MAX as u64);
+    let mut window = vec![0; usize::try_from(size - start).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut window, start)?;
+    Ok((window, start))
 }
 
 /// The last whole pair of `window`, and where it ends in it.

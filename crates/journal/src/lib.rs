@@ -45,7 +45,7 @@ pub use evidence::{Evidence, EvidenceFile, EvidenceState, evidence_folder, exami
 pub use folder::StorageError;
 pub use journal::{Journal, Recorded};
 pub use key::{KeyError, ProjectKey, PublicKey, PublicKeyError, RunSigner};
-pub use ledger::{Ledger, LedgerError};
+pub use ledger::{Ledger, LedgerError, ledger_signer};
 pub use ledger_line::{Archived, LedgerEvent, Seal};
 pub use ledger_read::{LedgerReport, LedgerRun, read_ledger, read_project_ledger};
 pub use lend::CallJournal;

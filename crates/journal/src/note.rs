@@ -185,6 +185,13 @@ impl Note {
             .map(|s| format!("{}+{}", s.name, hex4(s.key_id)))
     }
 
+    /// The same of the last signature: where a key gives way to another, the new one's.
+    pub(crate) fn last_signer(&self) -> Option<String> {
+        self.signatures
+            .last()
+            .map(|s| format!("{}+{}", s.name, hex4(s.key_id)))
+    }
+
     /// Checks the signature over the exact text.
     pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), NoteError> {
         let of_key = |it: &&NoteSignature| it.name == key.name() && it.key_id == key.key_id();

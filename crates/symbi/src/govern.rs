@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use filegrants::{Ceilings, FileBroker};
-use journal::{ProjectKey, RunFiles};
-use model::{Digest, RunId, ToolName};
+use journal::{ProjectKey, RunFiles, ledger_path, ledger_signer, runs_folder};
+use model::{Digest, RunId, ToolName, Untrusted};
 use project::{
     Config, ContainerNetwork, ContainerSettings, ProjectState, SandboxSettings, UserConfig, Volume,
     VolumeAccess,
@@ -17,6 +17,7 @@ use worker::{Network, Tier, TierKind, WorkerRoot};
 use crate::anchors;
 use crate::exit::{Exit, Failure};
 use crate::open::OpenProject;
+use crate::output::Output;
 use crate::supervising;
 
 /// Where engines listen by default.
@@ -44,12 +45,50 @@ impl RunPlace {
     }
 }
 
-/// The project's signing key, made at its first use.
+/// The project's signing key, made at its first use. Beside a ledger that another key signed none
+/// is made: only the old key can hand over to a new one.
 pub(crate) fn project_key(open: &OpenProject, state: &ProjectState) -> Result<ProjectKey, Failure> {
     let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
     open.dirs.keys().map_err(|error| storage(&error))?;
     let path = open.dirs.key_path(&state.project_id());
-    ProjectKey::load_or_create(&path).map_err(|error| storage(&error))
+    if path.exists() {
+        return ProjectKey::load(&path).map_err(|error| storage(&error));
+    }
+    let signer = ledger_signer(&ledger_path(state.path())).map_err(|error| storage(&error))?;
+    // A process that has just begun the project makes its key before its ledger.
+    if let Some(signer) = signer.filter(|_| !path.exists()) {
+        return Err(no_key(&path, &signer));
+    }
+    let has_journals = runs_folder(state.path())
+        .read_dir()
+        .is_ok_and(|mut entries| entries.next().is_some());
+    let key = ProjectKey::load_or_create(&path).map_err(|error| storage(&error))?;
+    if has_journals {
+        Output::new(false).note(&format!(
+            "warning: {} is a new key, and this project has journals of before, without their \
+             ledger. Nothing shows what of them is missing, and only their own key verifies them: \
+             symbi audit verify FILE --public-key KEY. If XDG_STATE_HOME was changed, set it back",
+            path.display()
+        ));
+    }
+    Ok(key)
+}
+
+fn no_key(path: &Path, signer: &str) -> Failure {
+    let signer = Untrusted::new(signer).escaped();
+    Failure::new(
+        Exit::Storage,
+        format!(
+            "this project's signing key is not at `{}`, and its ledger is signed by `{signer}`: a \
+             new key could not go on with it, so none is made and nothing runs",
+            path.display()
+        ),
+    )
+    .help(
+        "if XDG_STATE_HOME was changed, set it back, or copy symbi/keys from there; if the key is \
+         lost, move the project's .symbiont away and keep it: a new history begins with a new \
+         key. Old runs are read without it: symbi audit verify FILE --public-key KEY",
+    )
 }
 
 /// A tier that is there, and what of a worker's boundary it decides.

@@ -184,3 +184,30 @@ fn a_change_that_only_one_of_the_two_keys_signed_is_found() {
     let report = read_ledger(Cursor::new(&forged), Some(key.public())).unwrap();
     assert!(report.fault.is_some());
 }
+
+#[test]
+fn a_ledger_names_the_key_that_signs_it_by_now_also_right_after_a_change() {
+    let project = Project::new();
+    let signer = || ledger_signer(&ledger_path(&project.state)).unwrap();
+    let named = |key: &PublicKey| {
+        let vkey = key.vkey();
+        let parts: Vec<&str> = vkey.splitn(3, '+').take(2).collect();
+        Some(parts.join("+"))
+    };
+    project.run();
+    assert_eq!(signer(), named(project.key().public()));
+    let rotation = project.rotate();
+    assert_eq!(signer(), named(&rotation.to));
+    // A line that is being written is nobody's yet.
+    let whole = project.ledger();
+    fs::write(
+        ledger_path(&project.state),
+        [&whole[..], b"{\"event\""].concat(),
+    )
+    .unwrap();
+    assert_eq!(signer(), named(&rotation.to));
+    fs::write(ledger_path(&project.state), b"").unwrap();
+    assert_eq!(signer(), None);
+    fs::remove_file(ledger_path(&project.state)).unwrap();
+    assert_eq!(signer(), None);
+}

@@ -32,3 +32,5 @@ mod output;
 mod progress;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod state_folder;
