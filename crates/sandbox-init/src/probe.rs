@@ -24,6 +24,8 @@ pub const DONE: &str = "done";
 const MIB: usize = 1 << 20;
 /// Reserved, and never touched: more than any limit of one process's data.
 const RESERVED_MIB: usize = 8 << 10;
+/// One file of the probe of scratch space: within the limit of a file.
+const SCRATCH_PIECE_BYTES: usize = 32 << 10;
 /// A probe counts as over a bound only so far past it.
 const MARGIN: usize = 16;
 const ROUTED: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
@@ -47,6 +49,7 @@ pub fn run(words: &[String]) -> ! {
         "memory" => memory(number(0)),
         "pids" => processes(number(0)),
         "file" => file_size(number(0)),
+        "scratch" => scratch(number(0), argument(1)),
         "output" => output(number(0)),
         "descendants" => descendants(argument(0)),
         "stop" => std::thread::sleep(PROBE_LIFE_MAX),
@@ -284,6 +287,33 @@ fn file_size(limit: usize) {
         Err(error) => well(&format!("one byte more is refused: {error}")),
     }
     let _ = fs::remove_file(path);
+}
+
+/// Fills every place of scratch in turn, with files that are each within their own limit.
+fn scratch(limit: usize, working_dir: &str) {
+    let mut kept = Vec::new();
+    let mut written = 0;
+    for place in ["/tmp", "/dev/shm", working_dir] {
+        while written <= limit {
+            let name = format!("symbi-probe-{}-{}", std::process::id(), kept.len());
+            let path = Path::new(place).join(name);
+            let piece = File::create_new(&path);
+            let Ok(mut piece) = piece.inspect(|_| kept.push(path)) else {
+                break;
+            };
+            match piece.write(&[1; SCRATCH_PIECE_BYTES]) {
+                Ok(count @ 1..) => written += count,
+                Ok(0) | Err(_) => break,
+            }
+        }
+    }
+    for path in &kept {
+        let _ = fs::remove_file(path);
+    }
+    match written > limit {
+        true => breach(&format!("it filled {written} bytes, and could go on")),
+        false => well(&format!("{written} bytes and no more are given")),
+    }
 }
 
 fn output(limit: usize) {

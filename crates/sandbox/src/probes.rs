@@ -151,7 +151,7 @@ pub fn probe(tier: &mut dyn Tier, place: &ProbePlace<'_>) -> Result<Vec<Finding>
     })?;
     let offer = Offer::of(place, &canaries)?;
     let mut findings = Vec::new();
-    for probe in probes(tier.kind(), &canaries) {
+    for probe in probes(tier.kind(), &canaries, &place.working_dir) {
         let (verdict, found) = match run(tier, place, &offer, &probe, &canaries) {
             Ok(seen) if offer.shown.is_none() && !verdict::has_run(&seen) => {
                 return Ok(vec![untried(&verdict::said(&seen))]);
@@ -172,7 +172,7 @@ pub fn probe(tier: &mut dyn Tier, place: &ProbePlace<'_>) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn probes(kind: TierKind, canaries: &Canaries) -> Vec<Probe> {
+fn probes(kind: TierKind, canaries: &Canaries, working_dir: &str) -> Vec<Probe> {
     let probe = |name, arguments: &[&str], judge, remedy| Probe {
         name,
         arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
@@ -181,6 +181,7 @@ fn probes(kind: TierKind, canaries: &Canaries) -> Vec<Probe> {
     };
     let (memory, pids) = (MEMORY_MIB.to_string(), PIDS.to_string());
     let (file, stream) = (FILE_BYTES.to_string(), STREAM_BYTES.to_string());
+    let scratch = SCRATCH_BYTES.to_string();
     let network = "a worker must have no network: do not run agents with this tier here";
     let view = "a worker must not see the host: do not run agents with this tier here";
     let groups = "delegate a cgroup with memory and cpu to this user (systemd: Delegate=yes), or \
@@ -206,6 +207,7 @@ fn probes(kind: TierKind, canaries: &Canaries) -> Vec<Probe> {
         probe("memory", &[&memory], verdict::memory, groups),
         probe("pids", &[&pids], verdict::pids, groups),
         probe("file", &[&file], verdict::file, tier),
+        probe("scratch", &[&scratch, working_dir], verdict::scratch, tier),
         probe("output", &[&stream], verdict::output, tier),
         probe(
             "descendants",

@@ -128,7 +128,16 @@ pub(super) fn memory(seen: &Seen) -> Judged {
 
 /// A worker gets no more processes than it may have.
 pub(super) fn pids(seen: &Seen) -> Judged {
-    match (seen.limits.pids.enforcement, facts(seen)) {
+    as_enforced(seen.limits.pids.enforcement, seen)
+}
+
+/// A worker fills no more scratch space than it has.
+pub(super) fn scratch(seen: &Seen) -> Judged {
+    as_enforced(seen.limits.scratch_bytes.enforcement, seen)
+}
+
+fn as_enforced(enforcement: Enforcement, seen: &Seen) -> Judged {
+    match (enforcement, facts(seen)) {
         (Enforcement::Partly, (Verdict::Fails, found)) => (Verdict::Partly, found),
         (Enforcement::NotEnforced, (_, found)) => (Verdict::Fails, found),
         (_, judged) => judged,

@@ -34,7 +34,7 @@ fn findings(tier: &mut dyn Tier) -> Vec<Finding> {
 fn every_probe_holds_on_this_tier_or_is_partly_as_it_says() {
     let mut tier = tier();
     let found = findings(&mut tier);
-    assert_eq!(found.len(), 12, "{found:#?}");
+    assert_eq!(found.len(), 13, "{found:#?}");
     for finding in &found {
         let partly = finding.probe == "memory" && finding.verdict == Verdict::Partly;
         assert!(partly || finding.verdict == Verdict::Holds, "{finding:#?}");
@@ -155,7 +155,7 @@ fn has_route() -> bool {
 #[test]
 fn every_probe_fails_on_a_tier_that_contains_nothing() {
     let found = findings(&mut Bare(TierKind::Namespace));
-    assert_eq!(found.len(), 12, "{found:#?}");
+    assert_eq!(found.len(), 13, "{found:#?}");
     for finding in found {
         let holds_anyway = match finding.probe {
             "metadata" => !has_route(),

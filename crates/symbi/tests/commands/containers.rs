@@ -229,7 +229,7 @@ fn doctor_tries_each_promise_from_inside_a_container(tier: &str) {
     let probes = found["probes"].as_array().unwrap();
     assert!(probes.iter().all(|it| it["verdict"] == "holds"), "{found}");
     // The same as on the namespace tier.
-    assert_eq!(probes.len(), 12, "{found}");
+    assert_eq!(probes.len(), 13, "{found}");
     with_an_agent(&desk);
     desk.symbi(&["--project", "project", "doctor"])
         .expect(0)

@@ -34,7 +34,7 @@ fn as_json_each_probe_has_its_verdict() {
         (&true.into(), &true.into())
     );
     let probes = found["probes"].as_array().unwrap();
-    assert_eq!(probes.len(), 12, "{found}");
+    assert_eq!(probes.len(), 13, "{found}");
     for probe in probes {
         let verdict = probe["verdict"].as_str().unwrap();
         assert!(["holds", "partly"].contains(&verdict), "{probe}");
