@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ use crate::desk::{Desk, send, wait};
 const AT_MOST: Duration = Duration::from_secs(10);
 /// For a request to reach the proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The ordinary user.
+const ORDINARY: u32 = 1001;
 /// Time to see a container before its life is over.
 const STARTING: Duration = Duration::from_secs(2);
 
@@ -45,6 +47,10 @@ struct User {
 
 impl User {
     fn new(tier: &str) -> Self {
+        Self::with(tier, |desk| desk)
+    }
+
+    fn with(tier: &str, given: impl FnOnce(Desk) -> Desk) -> Self {
         let engine = PathBuf::from(told("SYMBI_TEST_ENGINE"));
         // Its folder outlives the desk, whose home has too long a name for a socket.
         let folder = tempfile::tempdir().unwrap().keep();
@@ -54,10 +60,24 @@ impl User {
         let desk = on_engine(tier, &told("SYMBI_TEST_IMAGE"), socket, "");
         let engine = Engine::at(engine);
         Self {
-            desk,
+            desk: given(desk),
             proxy,
             engine,
         }
+    }
+
+    /// The same as an ordinary user, who may use the engine.
+    fn ordinary(tier: &str) -> Self {
+        // Whoever is not root is one already.
+        let user = Self::with(tier, |desk| match geteuid().is_root() {
+            true => desk.given_to(ORDINARY, &["symbi", "symbi-init"]),
+            false => desk,
+        });
+        let socket = user.proxy.socket();
+        for (path, mode) in [(socket.parent().unwrap(), 0o755), (socket, 0o666)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        user
     }
 
     /// The call with `id`, whose file has its name.
@@ -267,8 +287,7 @@ fn killed_at(user: &User, number: usize, fault: &Fault, victim: Victim) {
     user.call_again(&id, victim, &what);
 }
 
-fn nothing_outlives_a_kill_at_any_request(tier: &str) {
-    let user = User::new(tier);
+fn nothing_outlives_a_kill_at_any_request(user: &User) {
     let foreign = Foreign::new(&user.engine);
     user.finished_call();
     let before = user.proxy.seen().len();
@@ -283,7 +302,7 @@ fn nothing_outlives_a_kill_at_any_request(tier: &str) {
     for number in 1..=user.proxy.counted() - counted {
         for fault in [Fault::HoldRequest, Fault::HoldAnswer] {
             for victim in [Victim::Call, Victim::Both, Victim::Supervisor] {
-                killed_at(&user, number, &fault, victim);
+                killed_at(user, number, &fault, victim);
             }
         }
     }
@@ -310,13 +329,19 @@ fn nothing_outlives_a_kill_at_any_request(tier: &str) {
 #[test]
 #[ignore = "needs docker: run ./test"]
 fn on_docker_nothing_outlives_a_kill_at_any_request() {
-    nothing_outlives_a_kill_at_any_request("docker");
+    nothing_outlives_a_kill_at_any_request(&User::new("docker"));
+}
+
+#[test]
+#[ignore = "needs docker: run ./test"]
+fn of_an_ordinary_user_nothing_outlives_a_kill_at_any_request() {
+    nothing_outlives_a_kill_at_any_request(&User::ordinary("docker"));
 }
 
 #[test]
 #[ignore = "needs docker: run ./test"]
 fn on_gvisor_nothing_outlives_a_kill_at_any_request() {
-    nothing_outlives_a_kill_at_any_request("gvisor");
+    nothing_outlives_a_kill_at_any_request(&User::new("gvisor"));
 }
 
 #[test]
