@@ -82,6 +82,26 @@ def read_arguments(parser, reserved=()):
     return found
 
 
+def become_root(found):
+    """Starts the script again by sudo, where another user started it."""
+    if os.geteuid() == 0:
+        return
+    words = [sys.executable, os.path.abspath(sys.argv[0]), "--symbi", found.symbi]
+    for name in ("image", "socket"):
+        value = getattr(found, name)
+        words += ["--" + name, value] if value else []
+    os.execvp("sudo", ["sudo", "-n"] + words)
+
+
+def xtask_beside(symbi):
+    """The tool of this repository that makes root file systems, and where it keeps them."""
+    target = os.path.dirname(os.path.dirname(symbi))
+    xtask = os.path.join(target, "debug", "xtask")
+    if not os.access(xtask, os.X_OK):
+        raise SystemExit("%s is not there: cargo build -p xtask" % xtask)
+    return xtask, os.path.join(target, "images")
+
+
 def shell_tool(name, script, reads="", creates="", extra="", fixed=None):
     """A tool that runs a fixed shell script with its files as $1 and $2, or with two fixed ones."""
     names = [it for it in ("input" if reads else "", "output" if creates else "") if it]

@@ -14,7 +14,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use sandbox::lease::{Lease, LeaseFailed, LeaseId, LeaseKeeper, LeaseRefused, LeaseTerms};
 
-use crate::door::SOCKET;
 use crate::folder::{FolderFault, Holding, PrivateFolder, Running, random_digits};
 use crate::leases;
 use crate::limits::{
@@ -291,13 +290,17 @@ impl Client {
 fn knock(running: &Running) -> Result<Link, ConnectError> {
     let lost = || ConnectError::Lost {
         pid: running.pid,
-        path: running.sockets.join(SOCKET),
+        path: running.sockets.join(&running.name),
     };
     let sockets = PrivateFolder::open(&running.sockets).map_err(|fault| match fault {
         FolderFault::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => lost(),
         fault => ConnectError::Folder(fault),
     })?;
-    let at = format!("/proc/self/fd/{}/{SOCKET}", sockets.fd().as_raw_fd());
+    let at = format!(
+        "/proc/self/fd/{}/{}",
+        sockets.fd().as_raw_fd(),
+        running.name
+    );
     let link = connect_soon(&at).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => lost(),
         _ => io_step("connect to it")(error),

@@ -9,25 +9,29 @@ use rustix::fs::AtFlags;
 
 use crate::folder::{FolderFault, PrivateFolder, io_fault};
 
-pub(crate) const SOCKET: &str = "supervisor";
-
 /// A listener with its name.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) listener: UnixListener,
+    name: String,
     inode: Option<(u64, u64)>,
     /// It lost its name, and could not get it back.
     pub(crate) is_stuck: bool,
 }
 
+/// The socket's name: supervisors of several state folders may share the folder of sockets.
+pub(crate) fn name(store: &str) -> String {
+    format!("supervisor-{store}")
+}
+
 impl Door {
-    /// Listens in the folder `at` under a hidden name first, so that whoever sees the socket can
-    /// connect to it. With the lock held, whatever else has that name is a dead one's.
-    pub(crate) fn open(at: &Path) -> Result<Self, FolderFault> {
+    /// Listens in the folder `at` as `name`, under a hidden name first, so that whoever sees the
+    /// socket can connect to it. With the lock held, whatever else has that name is a dead one's.
+    pub(crate) fn open(at: &Path, name: &str) -> Result<Self, FolderFault> {
         let sockets = PrivateFolder::open_or_make(at)?;
-        let hidden = format!(".{SOCKET}");
-        let path = sockets.path(SOCKET);
-        for stale in [hidden.as_str(), SOCKET] {
+        let hidden = format!(".{name}");
+        let path = sockets.path(name);
+        for stale in [hidden.as_str(), name] {
             let _ = rustix::fs::unlinkat(sockets.fd(), stale, AtFlags::empty());
         }
         // Through the held folder: its own path may be longer than a socket's address.
@@ -40,12 +44,13 @@ impl Door {
         let inode = sockets.inode(&hidden);
         reach(Point::SupervisorNameSocket)
             .and_then(|()| {
-                let named = rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), SOCKET);
+                let named = rustix::fs::renameat(sockets.fd(), &hidden, sockets.fd(), name);
                 Ok(named?)
             })
             .map_err(io_fault("name", &path))?;
         Ok(Self {
             listener,
+            name: name.to_owned(),
             inode,
             is_stuck: false,
         })
@@ -53,7 +58,9 @@ impl Door {
 
     /// Whether it is what clients find in the folder `at`.
     pub(crate) fn is_in_place(&self, at: &Path) -> bool {
-        let found = PrivateFolder::open(at).ok().and_then(|it| it.inode(SOCKET));
+        let found = PrivateFolder::open(at)
+            .ok()
+            .and_then(|it| it.inode(&self.name));
         found.is_some() && found == self.inode
     }
 
@@ -62,7 +69,7 @@ impl Door {
         if self.is_in_place(at)
             && let Ok(sockets) = PrivateFolder::open(at)
         {
-            let _ = rustix::fs::unlinkat(sockets.fd(), SOCKET, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(sockets.fd(), &self.name, AtFlags::empty());
         }
     }
 }

@@ -109,6 +109,8 @@ pub(crate) struct Running {
     pub(crate) pid: u32,
     /// The folder of its socket.
     pub(crate) sockets: PathBuf,
+    /// Its name there.
+    pub(crate) name: String,
 }
 
 /// The lock. Nobody else is a supervisor while it lives.
@@ -130,7 +132,7 @@ impl Lock {
         let found = PrivateFolder::open(state)
             .ok()
             .and_then(|it| it.inode(LOCK));
-        found.is_some() && found == fstat(&self.0).ok().map(|it| (it.st_dev, it.st_ino))
+        found.is_some() && found == inode_of(&self.0)
     }
 
     pub(crate) fn say(&self, running: &Running) -> io::Result<()> {
@@ -224,15 +226,30 @@ impl PrivateFolder {
     pub(crate) fn lock(&self) -> Result<Lock, FolderFault> {
         let file = self.file(LOCK, OFlags::CREATE | OFlags::RDWR)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                // What the last one said of itself is not true of this one.
-                file.set_len(0)
-                    .map_err(io_fault("write", &self.path(LOCK)))?;
-                Ok(Lock(file))
-            }
+            Ok(()) => self.begun(file),
             Err(Errno::WOULDBLOCK) => Err(FolderFault::Taken),
             Err(errno) => Err(io_fault("lock", &self.path(LOCK))(errno)),
         }
+    }
+
+    /// Takes the lock at the end of whoever has it.
+    pub(crate) fn lock_when_free(&self) -> Result<Lock, FolderFault> {
+        loop {
+            let file = self.file(LOCK, OFlags::CREATE | OFlags::RDWR)?;
+            match flock(&file, FlockOperation::LockExclusive) {
+                // It may have been replaced meanwhile: then another one has the lock.
+                Ok(()) if inode_of(&file) == self.inode(LOCK) => return self.begun(file),
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(io_fault("lock", &self.path(LOCK))(errno)),
+            }
+        }
+    }
+
+    /// What the last one said of itself is not true of who has the lock now.
+    fn begun(&self, file: File) -> Result<Lock, FolderFault> {
+        let cut = file.set_len(0);
+        cut.map_err(io_fault("write", &self.path(LOCK)))?;
+        Ok(Lock(file))
     }
 
     /// Who has the lock.
@@ -287,6 +304,11 @@ pub(crate) fn random_digits(count: usize) -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+fn inode_of(file: impl AsFd) -> Option<(u64, u64)> {
+    let found = fstat(file).ok()?;
+    Some((found.st_dev, found.st_ino))
+}
+
 fn check(file: impl AsFd, path: &Path) -> Result<(), FolderFault> {
     let stat = fstat(file).map_err(io_fault("look at", path))?;
     let path = path.to_owned();
@@ -326,6 +348,7 @@ mod tests {
         let running = Running {
             pid: 7,
             sockets: "/run/x".into(),
+            name: "supervisor-1".to_owned(),
         };
         let lock = folder.lock().unwrap();
         lock.say(&running).unwrap();

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::book::{Book, said};
 use crate::clock;
 use crate::crowd::{Crowd, Stage};
-use crate::door::Door;
+use crate::door::{self, Door};
 use crate::folder::{FolderFault, Lock, PrivateFolder, Running, io_fault};
 use crate::leases::LeaseFile;
 use crate::limits::{
@@ -169,15 +169,31 @@ pub(crate) fn remembered(folder: &PrivateFolder) -> Result<Vec<PathBuf>, FolderF
     }
 }
 
-/// Runs a supervisor until there is nothing left to do. `ready` is called once it listens.
+/// How far a supervisor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// Another one runs, and this one takes over at its end.
+    Waits,
+    Listens,
+}
+
+/// Runs a supervisor until there is nothing left to do, and tells how far it is.
 ///
 /// # Errors
-/// [`FolderFault`]: it could not begin; [`FolderFault::Taken`] where another one runs.
-pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
+/// [`FolderFault`]: it could not begin; [`FolderFault::Taken`] where another one runs, and this one
+/// is not to stay.
+pub fn serve(terms: Terms, mut tell: impl FnMut(Readiness)) -> Result<(), FolderFault> {
     let folder = PrivateFolder::open_or_make(&terms.state)?;
-    let lock = folder.lock()?;
-    let mut door = Door::open(&terms.sockets)?;
+    let lock = match folder.lock() {
+        Err(FolderFault::Taken) if terms.persistent => {
+            tell(Readiness::Waits);
+            folder.lock_when_free()?
+        }
+        other => other?,
+    };
     let store = folder.store()?;
+    let name = door::name(&store);
+    let mut door = Door::open(&terms.sockets, &name)?;
     let (file, found) = LeaseFile::open(PrivateFolder::open(&terms.state)?)?;
     // For its references only: no space of it is taken here.
     let pool = StagingPool::open_ambient(&terms.staging, 0).map_err(|error| {
@@ -205,6 +221,7 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     let running = Running {
         pid: std::process::id(),
         sockets: house.terms.sockets.clone(),
+        name,
     };
     lock.say(&running)
         .map_err(io_fault("write", &house.folder.path("lock")))?;
@@ -212,7 +229,7 @@ pub fn serve(terms: Terms, ready: impl FnOnce()) -> Result<(), FolderFault> {
     for engine in house.engines() {
         tending::sweep_in_background(&house, engine);
     }
-    ready();
+    tell(Readiness::Listens);
     attend(&house, &lock, &mut door);
     {
         let _nobody_writes = house.book();
@@ -299,7 +316,7 @@ fn look(house: &House, lock: &Lock, door: &mut Door) {
     if is_replaced || door.is_in_place(sockets) {
         return;
     }
-    match Door::open(sockets) {
+    match Door::open(sockets, &door::name(&house.store)) {
         Ok(new) => {
             *door = new;
             house.say("the socket was removed or replaced, and is made anew");

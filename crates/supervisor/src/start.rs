@@ -1,12 +1,14 @@
 //! How a supervisor comes to be: by exec of the recorded program with an empty environment, in a
 //! session of its own, with nothing inherited that could tie it to its caller.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -129,7 +131,7 @@ fn start_unit(launch: &Launch, unit: &UnitLaunch) -> bool {
         .args(&unit.arguments)
         .arg("--")
         .arg(&launch.program)
-        .args(&launch.arguments)
+        .args(launch.arguments.iter().map(|it| as_unit_word(it)))
         .arg(&unit.mark)
         .env_clear()
         .envs(unit.environment.iter().map(|(name, value)| (name, value)))
@@ -139,6 +141,12 @@ fn start_unit(launch: &Launch, unit: &UnitLaunch) -> bool {
         .stderr(Stdio::null())
         .status();
     status.is_ok_and(|status| status.success())
+}
+
+/// An argument as systemd takes it: it puts variables of its own environment into `${…}`.
+fn as_unit_word(argument: &OsStr) -> OsString {
+    let parts: Vec<&[u8]> = argument.as_bytes().split(|byte| *byte == b'$').collect();
+    OsString::from_vec(parts.join(&b"$$"[..]))
 }
 
 /// What the new process says until it closes its output.
@@ -174,7 +182,7 @@ fn read_all(child: &mut Child) -> Result<String, StartFault> {
 ///
 /// # Errors
 /// [`StartFault`]
-pub fn detach(program: &std::path::Path, arguments: &[OsString]) -> Result<(), StartFault> {
+pub fn detach(program: &Path, arguments: &[OsString]) -> Result<(), StartFault> {
     // A process that leads a group already cannot lead a session, and is in none of ours.
     let _ = rustix::process::setsid();
     sys::close_inherited_at_exec().map_err(fault("close what it inherited"))?;
@@ -187,6 +195,18 @@ pub fn detach(program: &std::path::Path, arguments: &[OsString]) -> Result<(), S
         .spawn()
         .map_err(fault("run its program"))?;
     Ok(())
+}
+
+/// Becomes the program again, with no environment and nothing inherited but its standard streams.
+/// Returns only where that failed.
+#[must_use]
+pub fn begin_anew(program: &Path, arguments: &[OsString]) -> StartFault {
+    if let Err(error) = sys::close_inherited_at_exec() {
+        return fault("close what it inherited")(error);
+    }
+    let mut anew = Command::new(program);
+    anew.args(arguments).env_clear().current_dir("/");
+    fault("run its program")(anew.exec())
 }
 
 /// In the supervisor, before anything else: its files are private, and it leaves no core file.
@@ -214,4 +234,19 @@ pub fn say_ready() -> io::Result<()> {
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_puts_no_variable_into_a_folder_s_name() {
+        for (folder, word) in [
+            ("/home/a/.config", "/home/a/.config"),
+            ("/srv/${HOME}/$x$", "/srv/$${HOME}/$$x$$"),
+        ] {
+            assert_eq!(as_unit_word(OsStr::new(folder)), OsStr::new(word));
+        }
+    }
 }

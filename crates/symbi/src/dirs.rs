@@ -50,6 +50,11 @@ pub(crate) fn command_environment() -> Vec<(String, String)> {
         .collect()
 }
 
+/// Whether the caller gave any variable at all.
+pub(crate) fn has_environment() -> bool {
+    std::env::vars_os().next().is_some()
+}
+
 /// Whether the terminal says that it can only add to what it shows.
 pub(crate) fn is_plain_terminal() -> bool {
     std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb")

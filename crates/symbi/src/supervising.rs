@@ -2,15 +2,28 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use project::{UserConfig, UserDirs};
-use supervisor::{CapacityLimits, Client, ConnectError, Launch, UnitLaunch};
+use supervisor::{CapacityLimits, Client, ConnectError, Launch, Status, UnitLaunch};
 
 use crate::exit::{Exit, Failure, chain};
 use crate::output::Output;
 
 /// The program that starts transient units.
 const SYSTEMD_RUN: &str = "/usr/bin/systemd-run";
+/// The program that says whether a user's services stay without a login.
+const LOGINCTL: &str = "/usr/bin/loginctl";
+
+/// What ends a supervisor besides itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// Whatever ends all processes of the login that started it.
+    Login,
+    /// The end of its user's last login.
+    LastLogin,
+    None,
+}
 
 /// The supervisor of these folders; this executable starts it where none runs.
 pub(crate) fn client(dirs: &UserDirs) -> Result<Client, Failure> {
@@ -52,6 +65,36 @@ fn unit() -> Option<UnitLaunch> {
     })
 }
 
+/// What the running supervisor is tied to at this moment.
+pub(crate) fn tie(status: &Status) -> Tie {
+    let place = std::fs::read_to_string(format!("/proc/{}/cgroup", status.pid));
+    tie_at(status.independent, place.ok().as_deref(), users_stay)
+}
+
+/// The same, of a process in these control groups.
+fn tie_at(in_unit: bool, place: Option<&str>, users_stay: impl FnOnce() -> bool) -> Tie {
+    // A user's services are below the service `user@UID.service` of the machine's.
+    let is_users = place.is_none_or(|place| place.contains("/user@"));
+    match in_unit {
+        false => Tie::Login,
+        true if is_users && !users_stay() => Tie::LastLogin,
+        true => Tie::None,
+    }
+}
+
+/// Whether this user's services run without a login. Where nobody says so, they do not.
+fn users_stay() -> bool {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let asked = Command::new(LOGINCTL)
+        .args(["show-user", "--property=Linger", "--value", &uid])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    asked.is_ok_and(|said| said.status.success() && said.stdout.trim_ascii() == b"yes")
+}
+
 /// What all workers may have together, as the user's configuration says it now.
 pub(crate) fn capacity(dirs: &UserDirs) -> Result<CapacityLimits, String> {
     let user = UserConfig::load(dirs).map_err(|error| chain(&error))?;
@@ -79,5 +122,21 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
     match error {
         ConnectError::Folder(fault) => Failure::of(Exit::Storage, fault),
         _ => Failure::of(Exit::Isolation, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_of_the_user_s_outlives_the_last_login_only_where_the_user_lingers() {
+        let of_user = "0::/user.slice/user-7.slice/user@7.service/app.slice/run-1.service\n";
+        let of_machine = "0::/system.slice/run-1.service\n";
+        assert_eq!(tie_at(true, Some(of_user), || false), Tie::LastLogin);
+        assert_eq!(tie_at(true, Some(of_user), || true), Tie::None);
+        assert_eq!(tie_at(true, Some(of_machine), || false), Tie::None);
+        assert_eq!(tie_at(true, None, || false), Tie::LastLogin);
+        assert_eq!(tie_at(false, Some(of_machine), || true), Tie::Login);
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask image`: the image that container tests run in, of packages of this machine's own
-//! distribution. It is built once for each recipe, and given to an engine without any registry.
+//! `cargo xtask image` and `cage`: root file systems for tests, of packages of this machine's own
+//! distribution. Each is built once for its recipe, and needs no registry of images.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,15 +8,33 @@ use std::process::Command;
 
 use sandbox::engine::Engine;
 
+/// What a root file system is made of.
+struct Recipe {
+    packages: &'static str,
+    /// How mmdebstrap calls what it does with them.
+    variant: &'static str,
+    /// Counts up when the recipe changes otherwise.
+    version: u32,
+}
+
 /// What workers of the tests run.
-const PACKAGES: &str = "busybox,coreutils,dash,grep,python3,sed";
-/// Counts up when the recipe changes otherwise.
-const RECIPE: u32 = 1;
+const IMAGE: Recipe = Recipe {
+    packages: "busybox,coreutils,dash,grep,python3,sed",
+    variant: "extract",
+    version: 1,
+};
+
+/// A machine of systemd's: it knows users, and its packages are configured.
+const CAGE: Recipe = Recipe {
+    packages: "dbus,dbus-user-session,libpam-systemd,systemd-sysv",
+    variant: "essential",
+    version: 1,
+};
 
 /// Builds the image if `folder` does not keep it yet, gives it to the engine at `socket` as `name`,
 /// and says its id.
 pub(crate) fn make(folder: &Path, socket: &Path, name: &str) -> io::Result<String> {
-    let archive = archive(folder)?;
+    let archive = archive(folder, &IMAGE)?;
     let mut file = File::open(&archive)?;
     let bytes = file.metadata()?.len();
     let image = Engine::at(socket)
@@ -25,20 +43,31 @@ pub(crate) fn make(folder: &Path, socket: &Path, name: &str) -> io::Result<Strin
     Ok(image.id)
 }
 
+/// Builds the machine that tests start systemd in, if `folder` does not keep it yet, and says where
+/// it is. Needs root.
+pub(crate) fn make_cage(folder: &Path) -> io::Result<PathBuf> {
+    archive(folder, &CAGE)
+}
+
 /// The root file system as a tar file in `folder`.
-fn archive(folder: &Path) -> io::Result<PathBuf> {
+fn archive(folder: &Path, recipe: &Recipe) -> io::Result<PathBuf> {
     let suite = suite()?;
     fs::create_dir_all(folder)?;
-    let recipe = format!("{suite}-{}-{RECIPE}", PACKAGES.replace(',', "-"));
-    let ready = folder.join(format!("{recipe}.tar"));
+    let name = format!(
+        "{suite}-{}-{}",
+        recipe.packages.replace(',', "-"),
+        recipe.version
+    );
+    let ready = folder.join(format!("{name}.tar"));
     if ready.is_file() {
         return Ok(ready);
     }
     // Under another name until it is whole.
-    let unfinished = folder.join(format!("{recipe}.{}.part.tar", std::process::id()));
+    let unfinished = folder.join(format!("{name}.{}.part.tar", std::process::id()));
     let made = Command::new("mmdebstrap")
-        .args(["--quiet", "--variant=extract"])
-        .arg(format!("--include={PACKAGES}"))
+        .arg("--quiet")
+        .arg(format!("--variant={}", recipe.variant))
+        .arg(format!("--include={}", recipe.packages))
         .arg(&suite)
         .arg(&unfinished)
         .args(sources(&suite)?)

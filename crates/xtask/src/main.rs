@@ -17,8 +17,9 @@ use std::process::ExitCode;
 
 /// What a person reads who asks for something else than what there is.
 const USAGE: &str = "\
-usage: cargo xtask tidy|limits|image FOLDER SOCKET NAME
+usage: cargo xtask tidy|limits|image FOLDER SOCKET NAME|cage FOLDER
 
+  cage   makes the machine that tests start systemd in, keeps it in FOLDER, and says its file
   image  makes the image that container tests run in, keeps it in FOLDER, and gives it to the
          engine at SOCKET as NAME
   limits writes docs/limits.md from the limits.rs files
@@ -39,6 +40,10 @@ fn main() -> ExitCode {
                 Err(error) => complained(&format!("image: {}", chain(&error))),
             }
         }
+        ["cage", folder] => match image::make_cage(folder.as_ref()) {
+            Ok(archive) => said(&archive.display().to_string(), ExitCode::SUCCESS),
+            Err(error) => complained(&format!("cage: {}", chain(&error))),
+        },
         ["help" | "--help" | "-h"] => said(USAGE, ExitCode::SUCCESS),
         _ => complained(USAGE),
     }

@@ -111,6 +111,7 @@ impl ContainerTier {
         let info = engine
             .info()
             .map_err(|error| unreachable(&engine, &error))?;
+        check_no_podman(&engine, &info)?;
         let runtime = runtime_of(spec.kind, &info)?;
         check_engine(spec.kind, &info)?;
         let image = engine
@@ -280,6 +281,22 @@ fn runtime_of(kind: ContainerKind, info: &EngineInfo) -> Result<String, StartErr
              \"/usr/bin/runsc\"}}}}}}"
         ))),
     }
+}
+
+/// Podman takes Docker's requests, and makes another container: with its own runtime whichever is
+/// asked for, and with unbounded places to write. What it then tells of it proves nothing.
+fn check_no_podman(engine: &Engine, info: &EngineInfo) -> Result<(), StartError> {
+    let Some(version) = &info.podman else {
+        return Ok(());
+    };
+    Err(unavailable(format!(
+        "the container engine at `{}` is Podman {}, which takes no system call filter from a client, \
+         ignores the runtime that is asked for, and does not tell how it made a container, so that a \
+         worker's boundary could not be checked; name the socket of a Docker engine with `socket`, \
+         or use the tier `namespace`, which needs no engine",
+        engine.socket().display(),
+        version.escape_debug()
+    )))
 }
 
 /// An engine that does not filter system calls would be a weaker boundary than was asked for.

@@ -9,10 +9,14 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     /// What the engine says of one path of a container, as it came.
     pub(super) path_stat: Option<String>,
+    /// The version of Podman, where that answers as if it were Docker.
+    pub(super) podman: Option<String>,
 }
 
 /// The header that describes a path of a container.
 const PATH_STAT: &str = "x-docker-container-path-stat";
+/// The header by which Podman says that it is Podman.
+const PODMAN: &str = "libpod-api-version";
 
 /// The first lines of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,7 @@ struct Head {
     framing: Framing,
     bytes: usize,
     path_stat: Option<String>,
+    podman: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +119,7 @@ impl AnswerReader {
                 status: head.status,
                 body,
                 path_stat: head.path_stat,
+                podman: head.podman,
             }),
             None => Progress::More,
         })
@@ -140,6 +146,7 @@ fn parse_head(received: &[u8]) -> Result<Option<Head>, String> {
         framing,
         bytes,
         path_stat: value_of(response.headers, PATH_STAT),
+        podman: value_of(response.headers, PODMAN),
     }))
 }
 
@@ -212,6 +219,7 @@ mod tests {
             status,
             body: body.as_bytes().to_vec(),
             path_stat: None,
+            podman: None,
         })
     }
 
@@ -239,6 +247,15 @@ mod tests {
         assert_eq!(answer.path_stat.as_deref(), Some("e30="));
         assert_eq!(answer.body, b"");
         assert_eq!(whole(text).unwrap(), Progress::More);
+    }
+
+    #[test]
+    fn an_answer_of_podman_says_so() {
+        let text = "HTTP/1.1 200 OK\r\nLibpod-Api-Version: 4.3.1\r\nContent-Length: 0\r\n\r\n";
+        let Progress::Whole(answer) = whole(text).unwrap() else {
+            panic!("it is whole");
+        };
+        assert_eq!(answer.podman.as_deref(), Some("4.3.1"));
     }
 
     #[test]

@@ -101,7 +101,12 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]
     pub fn info(&self) -> Result<EngineInfo, EngineError> {
-        self.fetch("tell what it is", "/info", ENGINE_ASK_MAX)
+        const WHAT: &str = "tell what it is";
+        let answer = self.send(WHAT, "GET", "/info", None::<&()>, ENGINE_ASK_MAX)?;
+        let answer = checked(WHAT, answer)?;
+        let mut info: EngineInfo = parsed(WHAT, &answer)?;
+        info.podman = answer.podman;
+        Ok(info)
     }
 
     /// An image that is already there; `None` where it is not.

@@ -48,6 +48,9 @@ pub struct EngineInfo {
     pub pids_limit: bool,
     #[serde(default)]
     pub cpu_cfs_quota: bool,
+    /// The version of Podman, where that answers as if it were Docker.
+    #[serde(skip)]
+    pub podman: Option<String>,
 }
 
 /// A runtime that the engine can use.

@@ -54,6 +54,13 @@ impl World {
         self.folder.path().join(name)
     }
 
+    /// Where the supervisor of this world listens, which has run before.
+    pub(crate) fn socket(&self) -> PathBuf {
+        let store = fs::read_to_string(self.path("state/store")).unwrap();
+        self.path("run")
+            .join(format!("supervisor-{}", store.trim()))
+    }
+
     pub(crate) fn terms(&self) -> Terms {
         let limits = Box::new(|| Ok(LIMITS));
         let mut terms = Terms::new(
@@ -73,7 +80,7 @@ impl World {
 
     pub(crate) fn serve_on(&self, terms: Terms) -> Running {
         let (ready, is_ready) = mpsc::channel();
-        let thread = std::thread::spawn(move || serve(terms, || ready.send(()).unwrap()));
+        let thread = std::thread::spawn(move || serve(terms, |stage| ready.send(stage).unwrap()));
         is_ready.recv_timeout(SOON).unwrap();
         Running(thread)
     }

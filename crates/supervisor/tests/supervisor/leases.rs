@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sandbox::engine::Engine;
 use sandbox::lease::{LeaseKeeper as _, LeaseRefused, MADE_MARK};
-use supervisor::{FolderFault, LeaseState, serve};
+use supervisor::{FolderFault, LeaseState, Readiness, serve};
 use testkit::engine_proxy::Fault;
 use testkit::left_process::LeftProcess;
 use worker::TierKind;
@@ -349,11 +349,11 @@ fn only_one_supervisor_runs_and_it_ends_when_nothing_is_left_to_do() {
     let world = World::new();
     let running = world.serve();
     assert!(matches!(
-        serve(world.terms(), || ()),
+        serve(world.terms(), |_| ()),
         Err(FolderFault::Taken)
     ));
     running.ends().unwrap();
-    assert!(!world.path("run/supervisor").exists());
+    assert!(!world.socket().exists());
     world.serve().ends().unwrap();
 }
 
@@ -367,4 +367,23 @@ fn a_capacity_that_cannot_be_read_gives_no_lease_and_says_why() {
         Err(LeaseRefused::Unavailable { reason }) => assert!(reason.contains("line 1"), "{reason}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn one_that_is_to_stay_waits_for_the_one_that_runs_and_takes_over_at_its_end() {
+    let world = World::new();
+    let first = world.serve();
+    let keeper = world.keeper();
+    let mut terms = world.terms();
+    terms.persistent = true;
+    let (told, stages) = std::sync::mpsc::channel();
+    std::thread::spawn(move || serve(terms, |stage| told.send(stage).unwrap()));
+    assert_eq!(stages.recv_timeout(SOON).unwrap(), Readiness::Waits);
+    assert!(!world.status().persistent);
+    drop(keeper);
+    first.ends().unwrap();
+    assert_eq!(stages.recv_timeout(SOON).unwrap(), Readiness::Listens);
+    assert!(world.status().persistent);
+    std::thread::sleep(world.terms().idle * 3);
+    assert!(world.status().persistent);
 }

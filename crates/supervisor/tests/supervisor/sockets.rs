@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sandbox::lease::{LeaseKeeper as _, LeaseRefused};
@@ -15,7 +14,7 @@ use supervisor::{CapacityLimits, ConnectError, Keeper};
 use crate::fixture::{SOON, World};
 
 fn connect(world: &World) -> UnixStream {
-    let stream = UnixStream::connect(world.path("run/supervisor")).unwrap();
+    let stream = UnixStream::connect(world.socket()).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream
 }
@@ -93,7 +92,7 @@ fn pretend(world: &World, welcome: &'static str) -> std::thread::JoinHandle<()> 
         .read(true)
         .write(true)
         .open(world.path("state/lock"));
-    let listener = UnixListener::bind(world.path("run/supervisor")).unwrap();
+    let listener = UnixListener::bind(world.socket()).unwrap();
     std::thread::spawn(move || {
         let lock = lock.unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -114,7 +113,7 @@ fn a_supervisor_of_another_version_is_refused_with_both_versions() {
     });
     pretended.join().unwrap();
     let pretended = {
-        let _ = std::fs::remove_file(world.path("run/supervisor"));
+        let _ = std::fs::remove_file(world.socket());
         pretend(&world, welcome)
     };
     let error = loop {
@@ -148,8 +147,8 @@ fn without_a_supervisor_a_look_starts_none_and_a_keeper_says_what_failed() {
 fn a_stale_socket_and_a_stale_lock_are_no_obstacle() {
     let world = World::new();
     world.serve().ends().unwrap();
-    drop(UnixListener::bind(world.path("run/supervisor")).unwrap());
-    assert!(world.path("run/supervisor").exists());
+    drop(UnixListener::bind(world.socket()).unwrap());
+    assert!(world.socket().exists());
     let text = std::fs::read_to_string(world.path("state/lock")).unwrap();
     assert!(text.contains("\"pid\""), "{text}");
     assert!(matches!(
@@ -168,9 +167,9 @@ fn a_supervisor_that_is_stopped_is_named_and_nobody_waits_at_its_door() {
     world.serve().ends().unwrap();
     let lock = std::fs::File::open(world.path("state/lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let _ = std::fs::remove_file(world.path("run/supervisor"));
+    let _ = std::fs::remove_file(world.socket());
     let door = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
-    let path = world.path("run/supervisor");
+    let path = world.socket();
     bind(&door, &SocketAddrUnix::new(path).unwrap()).unwrap();
     listen(&door, 0).unwrap();
     let _taken = connect(&world);
@@ -323,12 +322,12 @@ fn a_lease_of_another_process_or_supervisor_cannot_be_taken_or_released() {
 }
 
 /// A socket whose name is taken away in some way.
-fn robbed(rob: impl FnOnce(&Path)) {
+fn robbed(rob: impl FnOnce(&World)) {
     let world = World::new();
     let running = world.serve();
     let mut keeper = world.keeper();
     let lease = keeper.take(&world.lease_terms()).unwrap();
-    rob(&world.path("run"));
+    rob(&world);
     // Whoever comes meanwhile waits for it, and starts no other.
     let other = world.keeper();
     world.until("it is found again", |world| {
@@ -337,25 +336,25 @@ fn robbed(rob: impl FnOnce(&Path)) {
     keeper.release(lease).unwrap();
     drop((keeper, other));
     running.ends().unwrap();
-    assert!(!world.path("run/supervisor").exists());
+    assert!(!world.socket().exists());
 }
 
 #[test]
 fn a_supervisor_whose_socket_was_removed_makes_it_anew() {
-    robbed(|run| fs::remove_file(run.join("supervisor")).unwrap());
+    robbed(|world| fs::remove_file(world.socket()).unwrap());
 }
 
 #[test]
 fn a_supervisor_whose_socket_was_replaced_makes_it_anew() {
-    robbed(|run| {
-        fs::remove_file(run.join("supervisor")).unwrap();
-        fs::write(run.join("supervisor"), "no socket").unwrap();
+    robbed(|world| {
+        fs::remove_file(world.socket()).unwrap();
+        fs::write(world.socket(), "no socket").unwrap();
     });
 }
 
 #[test]
 fn a_supervisor_whose_folder_of_sockets_was_removed_makes_it_anew() {
-    robbed(|run| fs::remove_dir_all(run).unwrap());
+    robbed(|world| fs::remove_dir_all(world.path("run")).unwrap());
 }
 
 #[test]
@@ -364,8 +363,8 @@ fn what_stands_in_the_place_of_the_socket_for_good_is_named_with_what_to_do() {
     let mut terms = world.terms();
     terms.idle = CROWD_TIME_MAX * 4;
     let _running = world.serve_on(terms);
-    fs::remove_file(world.path("run/supervisor")).unwrap();
-    fs::create_dir(world.path("run/supervisor")).unwrap();
+    fs::remove_file(world.socket()).unwrap();
+    fs::create_dir(world.socket()).unwrap();
     let begun = Instant::now();
     let engine = world.proxy.socket().to_owned();
     let error = Keeper::open(world.client(), engine).unwrap_err();
@@ -376,12 +375,12 @@ fn what_stands_in_the_place_of_the_socket_for_good_is_named_with_what_to_do() {
         "{error}"
     );
     let said = error.to_string();
-    let path = world.path("run/supervisor").display().to_string();
+    let path = world.socket().display().to_string();
     assert!(
         said.contains(&path) && said.contains(&format!("kill {pid}")),
         "{said}"
     );
-    fs::remove_dir(world.path("run/supervisor")).unwrap();
+    fs::remove_dir(world.socket()).unwrap();
     world.keeper();
 }
 
@@ -414,4 +413,21 @@ fn a_supervisor_whose_state_was_removed_hands_over_and_tends_to_what_it_has() {
     other.release(kept).unwrap();
     drop(other);
     new.ends().unwrap();
+}
+
+#[test]
+fn supervisors_of_two_states_share_a_folder_of_sockets_and_are_both_found() {
+    let (one, other) = (World::new(), World::new());
+    let mut terms = other.terms();
+    terms.sockets = one.path("run");
+    let running = (one.serve(), other.serve_on(terms));
+    let mut keepers = (one.keeper(), other.keeper());
+    let lease = keepers.0.take(&one.lease_terms()).unwrap();
+    std::thread::sleep(LOOK_PAUSE + Duration::from_millis(500));
+    assert_eq!(one.status().leases.len(), 1);
+    assert_eq!(other.status().leases.len(), 0);
+    keepers.0.release(lease).unwrap();
+    drop(keepers);
+    running.0.ends().unwrap();
+    running.1.ends().unwrap();
 }

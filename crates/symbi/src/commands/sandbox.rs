@@ -16,7 +16,7 @@ use crate::args::{Common, SandboxCommand};
 use crate::dirs::user_dirs;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::supervising;
+use crate::supervising::{self, Tie};
 
 /// Runs the command.
 pub(crate) fn run(command: &SandboxCommand, common: &Common) -> Result<Exit, Failure> {
@@ -189,16 +189,24 @@ fn status(dirs: &UserDirs, output: Output) -> Result<Exit, Failure> {
 fn about_supervisor(picture: &Picture) -> String {
     match (&picture.supervisor, &picture.silent) {
         (Some(status), _) => {
-            let how = match (status.persistent, status.independent) {
-                (true, _) => "persistent",
-                (false, true) => "in a unit of its own",
-                (false, false) => {
+            let stays = if status.persistent {
+                "persistent, "
+            } else {
+                ""
+            };
+            let how = match supervising::tie(status) {
+                Tie::None => "in a unit of its own",
+                Tie::LastLogin => {
+                    "in a unit of its own, and not independent of this user's logins: it ends \
+                     with the last of them; `loginctl enable-linger` lets it stay"
+                }
+                Tie::Login => {
                     "not independent of the login that started it: what ends all processes of \
                      that login ends it too"
                 }
             };
             let (pid, version) = (status.pid, &status.version);
-            format!("supervisor: process {pid} (symbi {version}), {how}")
+            format!("supervisor: process {pid} (symbi {version}), {stays}{how}")
         }
         (None, Some(why)) => format!("supervisor: it runs, and does not say more: {why}"),
         (None, None) => "supervisor: none runs; one is started when it is needed".to_owned(),
@@ -315,7 +323,8 @@ fn as_json(picture: &Picture) -> Value {
     json!({
         "supervisor": picture.supervisor.as_ref().map(|status| json!({
             "process": status.pid, "version": status.version,
-            "independent": status.independent, "persistent": status.persistent
+            "unit": status.independent, "persistent": status.persistent,
+            "independent": supervising::tie(status) == Tie::None
         })),
         "supervisor_error": picture.silent,
         "capacity": picture.capacity,

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 
 use project::UserDirs;
-use supervisor::{FolderFault, Terms};
+use supervisor::{FolderFault, Readiness, Terms};
 
 use crate::args::{Common, SupervisorArgs};
-use crate::dirs::user_dirs;
+use crate::dirs::{has_environment, user_dirs};
 use crate::exit::{Exit, Failure, chain};
 use crate::output::Output;
 use crate::supervising;
@@ -23,6 +23,8 @@ pub(crate) fn run(args: &SupervisorArgs, common: &Common) -> Result<Exit, Failur
     };
     let outcome = match args.detach {
         true => detach(&dirs),
+        // A service manager gives what its user once put there.
+        false if has_environment() => begin_anew(args, &dirs, common),
         false => serve(args, dirs, common),
     };
     if let Err(failure) = &outcome
@@ -43,6 +45,22 @@ fn detach(dirs: &UserDirs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// The same, without an environment and in no folder of the caller's.
+fn begin_anew(args: &SupervisorArgs, dirs: &UserDirs, common: &Common) -> Result<Exit, Failure> {
+    let client = supervising::client(dirs)?;
+    let mut arguments = supervising::arguments(dirs);
+    let flags = [
+        (args.persistent, "--persistent"),
+        (args.ready, "--ready"),
+        (args.unit, "--unit"),
+        (common.json, "--json"),
+    ];
+    let wanted = flags.into_iter().filter(|(is_wanted, _)| *is_wanted);
+    arguments.extend(wanted.map(|(_, flag)| flag.into()));
+    let fault = supervisor::begin_anew(&client.launch.program, &arguments);
+    Err(Failure::of(Exit::Isolation, &fault))
+}
+
 fn serve(args: &SupervisorArgs, dirs: UserDirs, common: &Common) -> Result<Exit, Failure> {
     supervisor::harden();
     let (state, sockets) = (dirs.supervisor(), dirs.runtime.clone());
@@ -53,14 +71,17 @@ fn serve(args: &SupervisorArgs, dirs: UserDirs, common: &Common) -> Result<Exit,
     terms.persistent = args.persistent;
     terms.independent = args.unit;
     let output = Output::new(common.json);
-    let ready = || match args.ready {
-        true => {
+    let tell = |stage| match (stage, args.ready) {
+        (Readiness::Listens, true) => {
             // Without it the caller waits in vain, and says so.
             let _ = supervisor::say_ready();
         }
-        false => output.note(&about),
+        (Readiness::Listens, false) => output.note(&about),
+        (Readiness::Waits, _) => {
+            output.note("a supervisor runs already; this one takes over when that one ends");
+        }
     };
-    match supervisor::serve(terms, ready) {
+    match supervisor::serve(terms, tell) {
         Ok(()) => Ok(Exit::Done),
         Err(FolderFault::Taken) if args.ready => {
             let _ = supervisor::say_ready();

@@ -1,6 +1,8 @@
 //! `symbi supervisor` and `symbi sandbox` as a person uses them.
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use sandbox::lease::LeaseKeeper as _;
 use serde_json::Value;
@@ -146,6 +148,35 @@ fn a_supervisor_that_was_started_on_demand_is_tied_to_nobody() {
         let mut targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
         targets.all(|target| is_own(&target.to_string_lossy()))
     });
+}
+
+#[test]
+fn one_that_is_started_by_hand_keeps_nothing_of_the_caller_s_environment_and_folder() {
+    let user = User::new();
+    let place = user.folder.path();
+    let mut started = Command::new(env!("CARGO_BIN_EXE_symbi"))
+        .args(["supervisor", "--persistent"])
+        .current_dir(place)
+        .env_clear()
+        .env("SECRET", "told")
+        .env("XDG_CONFIG_HOME", place.join("config"))
+        .env("XDG_STATE_HOME", place.join("state"))
+        .env("XDG_RUNTIME_DIR", place.join("run"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    user.until("it listens", || user.client().status().is_ok());
+    assert_eq!(user.supervisor_pid(), started.id());
+    let process = |name: &str| format!("/proc/{}/{name}", started.id());
+    assert!(fs::read(process("environ")).unwrap().is_empty());
+    assert_eq!(fs::read_link(process("cwd")).unwrap(), Path::new("/"));
+    let (_, said, _) = user.symbi(&["sandbox", "status"]);
+    assert!(
+        said.contains("persistent, not independent of the login"),
+        "{said}"
+    );
+    started.kill().unwrap();
+    started.wait().unwrap();
 }
 
 #[test]

@@ -189,7 +189,9 @@ fn another_process_at_the_supervisors_socket_is_never_talked_to_and_loses_it() {
     let user = User::new();
     let first = keeper(user.folder.path());
     let supervisor = user.supervisor_pid();
-    let path = user.folder.path().join("run/symbi/supervisor");
+    let place = user.folder.path();
+    let store = std::fs::read_to_string(place.join("state/symbi/supervisor/store")).unwrap();
+    let path = place.join(format!("run/symbi/supervisor-{}", store.trim()));
     std::fs::remove_file(&path).unwrap();
     let listener = UnixListener::bind(&path).unwrap();
     let _second = keeper(user.folder.path());
