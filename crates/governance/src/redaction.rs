@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 
 use model::Redacted;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::limits::CUT_SECRET_BYTES_MIN;
 use writing::Writing;
@@ -109,9 +109,16 @@ impl Secrets {
                 Value::Array(items.collect())
             }
             Value::Object(map) => {
-                let fields = map.into_iter();
-                let fields = fields.map(|(key, item)| (text(&key), self.out_of_value(item)));
-                Value::Object(fields.collect())
+                let mut fields = Map::new();
+                for (key, item) in map {
+                    let mut key = text(&key);
+                    // Two names may have been told apart by their secrets alone.
+                    while fields.contains_key(&key) {
+                        key.push('+');
+                    }
+                    fields.insert(key, self.out_of_value(item));
+                }
+                Value::Object(fields)
             }
             other @ (Value::Null | Value::Bool(_)) => other,
         }
@@ -269,6 +276,9 @@ mod tests {
             both.out_of_value(value),
             json!({"a [sensitive]": ["x", {"n": "[sensitive]", "m": 12}], "b": null})
         );
+        let value = json!({"hunter2": 1, "1234": 2, "12341234": 3});
+        let clean = both.out_of_value(value);
+        assert_eq!(clean.as_object().unwrap().len(), 3, "{clean}");
     }
 
     #[test]

@@ -59,10 +59,8 @@ impl UserDirs {
     /// # Errors
     /// The first [`FolderError`]; every folder is tried.
     pub fn sweep_run_sockets(&self) -> Result<usize, FolderError> {
-        let sockets = match Folder::open_ambient(&self.runtime, Demand::Private) {
-            Ok(sockets) => sockets,
-            Err(error) if error.is_missing() => return Ok(0),
-            Err(error) => return Err(error),
+        let Some(sockets) = self.sockets_that_are_there()? else {
+            return Ok(0);
         };
         let (mut removed, mut fault) = (0, None);
         for (name, _) in list(&sockets)? {
@@ -76,6 +74,18 @@ impl UserDirs {
             }
         }
         fault.map_or(Ok(removed), Err)
+    }
+
+    /// The folder of the sockets, where some run has made it.
+    ///
+    /// # Errors
+    /// [`FolderError`]
+    pub fn sockets_that_are_there(&self) -> Result<Option<Folder>, FolderError> {
+        match Folder::open_ambient(&self.runtime, Demand::Private) {
+            Ok(sockets) => Ok(Some(sockets)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

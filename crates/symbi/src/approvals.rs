@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use approval::Operators;
 use model::RunId;
-use project::{ApprovalSurface, Config};
+use project::{ApprovalSurface, Config, UserDirs};
 use symbi_runtime::reasoning::governed_session::{Approvals, HeldCalls};
 use tokio::sync::oneshot;
 
 use crate::approvals::chat::Chat;
 use crate::approvals::gate::Gate;
+use crate::approvals::socket::SocketError;
 use crate::approvals::terminal::Terminal;
 use crate::args::ApprovalArgs;
 use crate::exit::{Exit, Failure};
@@ -56,6 +57,14 @@ pub(crate) struct Asks {
     pub(crate) run: RunId,
     /// Some call of the run can demand approval. A chat is not bothered about any other run.
     pub(crate) needed: bool,
+}
+
+/// Removes the chats' sockets of killed runs. A gate's tells of its run, and goes when it has.
+///
+/// # Errors
+/// The folder of the sockets cannot be used.
+pub(crate) fn sweep(dirs: &UserDirs) -> Result<(), SocketError> {
+    socket::sweep(dirs, chat::SOCKET_SUFFIX)
 }
 
 impl Surfaces {

@@ -364,5 +364,8 @@ pub(crate) fn sweep(open: &OpenProject, files: &FileBroker) -> Result<(), Failur
     if let Err(error) = open.dirs.sweep_run_sockets() {
         output.note(&format!("note: {}", chain(&error)));
     }
+    if let Err(error) = crate::approvals::sweep(&open.dirs) {
+        output.note(&format!("note: {}", chain(&error)));
+    }
     Ok(())
 }

@@ -252,3 +252,115 @@ fn decode(text: &str) -> Option<String> {
     }
     String::from_utf8(out).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::ReviewParts;
+    use serde_json::json;
+
+    const SECRET: &[u8] = b"8f742231b10e8888abcd99yyyzzz85a5";
+    const NOW: u64 = 1_000_000;
+
+    fn slack() -> Slack {
+        let sender = Sender {
+            workspace: "T1".to_owned(),
+            channel: "C1".to_owned(),
+            user: "U1".to_owned(),
+        };
+        Slack::new(Redacted::new(SECRET.to_vec()), BTreeSet::from([sender])).unwrap()
+    }
+
+    fn body(more: &str) -> String {
+        let digest = Digest::of(b"review");
+        format!(
+            "team_id=T1&channel_id=C1&user_id=U1&command=%2Fgate&text=deny+held-1+{digest}{more}"
+        )
+    }
+
+    /// A signed callback from so many seconds ago.
+    fn answer(
+        slack: &mut Slack,
+        ago: u64,
+        body: &str,
+        now: u64,
+    ) -> Result<ChatAnswer, ChatRefusal> {
+        let time = (now - ago).to_string();
+        let signed = [b"v0:", time.as_bytes(), b":", body.as_bytes()];
+        let signature: String = hmac_sha256(SECRET, &signed)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let signature = format!("v0={signature}");
+        slack.answer(&Callback {
+            headers: &[(TIME_HEADER, &time), (SIGNATURE_HEADER, &signature)],
+            body: body.as_bytes(),
+            now,
+        })
+    }
+
+    #[test]
+    fn a_callback_is_read_at_its_bound_and_refused_one_byte_past_it() {
+        let short = body("&more=").len();
+        let most = body(&format!("&more={}", "x".repeat(CALLBACK_BYTES_MAX - short)));
+        assert!(answer(&mut slack(), 0, &most, NOW).is_ok());
+        let refused = answer(&mut slack(), 0, &format!("{most}x"), NOW);
+        let max = CALLBACK_BYTES_MAX;
+        assert_eq!(refused, Err(ChatRefusal::TooLarge { max }));
+    }
+
+    #[test]
+    fn as_many_callbacks_are_remembered_as_may_be_and_no_more_count_until_they_are_old() {
+        let mut slack = slack();
+        for number in 0..CALLBACKS_REMEMBERED_MAX {
+            let body = body(&format!("&n={number}"));
+            assert!(answer(&mut slack, 0, &body, NOW).is_ok(), "{number}");
+        }
+        let one_more = body("&n=more");
+        let refused = answer(&mut slack, 0, &one_more, NOW);
+        assert_eq!(refused, Err(ChatRefusal::Replay));
+        let later = NOW + CALLBACK_AGE_SECONDS_MAX;
+        let refused = answer(&mut slack, 0, &one_more, later);
+        assert_eq!(refused, Err(ChatRefusal::Replay));
+        assert!(answer(&mut slack, 0, &one_more, later + 1).is_ok());
+    }
+
+    /// A clock that is set back while a callback is remembered makes it no new one.
+    #[test]
+    fn a_callback_is_no_new_one_whichever_way_the_clock_goes() {
+        let mut slack = slack();
+        let body = body("");
+        assert!(answer(&mut slack, 0, &body, NOW).is_ok());
+        for (ago, now) in [(300, NOW + 300), (0, NOW), (10, NOW + 10)] {
+            let again = answer(&mut slack, ago, &body, now);
+            assert_eq!(again, Err(ChatRefusal::Replay), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_sent_at_its_bound_and_not_one_byte_past_it() {
+        let message = |pad: usize| {
+            let call = model::Canonical::of(&json!({"pad": "x".repeat(pad)})).unwrap();
+            let held_id = HeldId::new("held-1").unwrap();
+            let review = Review::of(&ReviewParts {
+                held_id: &held_id,
+                run: "0197f3a0-0000-7000-8000-000000000001".parse().unwrap(),
+                principal: "operator",
+                tool: "echo",
+                call_sha256: call.digest(),
+                created_at: "a",
+                expires_at: "b",
+                call: &call,
+            });
+            slack().message(&held_id, &review.unwrap())
+        };
+        let text = |message: Vec<u8>| {
+            let message: serde_json::Value = serde_json::from_slice(&message).unwrap();
+            message["text"].as_str().unwrap().len()
+        };
+        let room = CHAT_MESSAGE_BYTES_MAX - text(message(0).unwrap());
+        assert_eq!(text(message(room).unwrap()), CHAT_MESSAGE_BYTES_MAX);
+        let (bytes, max) = (CHAT_MESSAGE_BYTES_MAX + 1, CHAT_MESSAGE_BYTES_MAX);
+        assert_eq!(message(room + 1), Err(MessageTooLarge { bytes, max }));
+    }
+}

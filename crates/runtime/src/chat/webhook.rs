@@ -84,6 +84,8 @@ impl Delivery for Webhook {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -103,5 +105,30 @@ mod tests {
         }
         let shown = format!("{:?}", made("https://h/hunter2").unwrap());
         assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_a_failure_and_is_not_followed() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let elsewhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/hush", listener.local_addr().unwrap());
+        let webhook = Webhook::new(&Redacted::new(address)).unwrap();
+        let place = elsewhere.local_addr().unwrap();
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut begun = [0; 16];
+            stream.read_exact(&mut begun).await.unwrap();
+            let answer = format!(
+                "HTTP/1.1 307 T\r\nLocation: http://{place}/hush\r\nContent-Length: 0\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream
+        });
+        let delivered = webhook.deliver(b"{}".to_vec()).await;
+        assert_eq!(delivered, Err(DeliveryError::Status(307)));
+        drop(answering.await.unwrap());
+        let followed = tokio::time::timeout(Duration::from_millis(200), elsewhere.accept());
+        assert!(followed.await.is_err());
     }
 }

@@ -7,7 +7,12 @@ use std::os::unix::net::UnixListener;
 
 use model::RunId;
 use project::{Folder, FolderError, UserDirs};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Dir, unlinkat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// Most entries of the folder that are looked at.
+const ENTRIES_MAX: usize = 4096;
 
 /// Why there is no socket.
 #[derive(Debug)]
@@ -46,7 +51,7 @@ pub(super) struct SocketName {
 
 impl Drop for SocketName {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(self.folder.fd(), self.name.as_str(), AtFlags::empty());
+        let _ = unlinkat(self.folder.fd(), self.name.as_str(), AtFlags::empty());
     }
 }
 
@@ -67,4 +72,39 @@ pub(super) fn listen(
     rustix::fs::renameat(folder.fd(), &hidden, folder.fd(), &name)
         .map_err(|error| failed("get its name")(error.into()))?;
     Ok((listener, SocketName { folder, name }))
+}
+
+/// Removes the sockets with this suffix of killed runs: nobody listens there, and no run has
+/// another's id.
+pub(super) fn sweep(dirs: &UserDirs, suffix: &str) -> Result<(), SocketError> {
+    let failed = |error: Errno| SocketError::Io {
+        action: "be looked for among others",
+        source: error.into(),
+    };
+    let folder = dirs.sockets_that_are_there().map_err(SocketError::Folder)?;
+    let Some(folder) = folder else {
+        return Ok(());
+    };
+    for entry in Dir::read_from(folder.fd())
+        .map_err(failed)?
+        .take(ENTRIES_MAX)
+    {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        let run = name.strip_suffix(suffix).map(str::parse::<RunId>);
+        if matches!(run, Some(Ok(_))) && is_deserted(&folder, name).map_err(failed)? {
+            unlinkat(folder.fd(), name, AtFlags::empty()).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Never waits.
+fn is_deserted(folder: &Folder, name: &str) -> Result<bool, Errno> {
+    let path = format!("/proc/self/fd/{}/{name}", folder.fd().as_raw_fd());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }

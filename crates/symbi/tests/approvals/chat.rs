@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, until, wait};
+use crate::desk::{Desk, interrupt, until, wait};
 use crate::world::{call, configure, created, guarded, records};
 
 const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
@@ -237,4 +237,35 @@ fn two_runs_cannot_listen_on_one_address_and_the_second_says_so() {
         .expect(2)
         .says(&address)
         .says("one run at a time");
+}
+
+#[test]
+fn a_run_that_is_killed_while_its_call_is_held_leaves_no_socket_to_the_next_start_and_no_effect() {
+    let platform = Platform::default();
+    let desk = asks_in_a_chat(&platform.serve(), "socket");
+    let run = desk.path("run/symbi");
+    let sockets = || fs::read_dir(&run).map_or(0, Iterator::count);
+    let mut killed = desk.start(&call(&[]));
+    let yes = answer_line(&platform.message(), "approve");
+    let other = desk.start(&call(&[]));
+    until("both sockets", || sockets() == 2);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    desk.symbi(&[
+        "--project",
+        "project",
+        "call",
+        "word_count",
+        "--arg",
+        "input=data/example.csv",
+    ])
+    .expect(0);
+    until("the dead one's socket is gone", || sockets() == 1);
+    // The other one lives, and is not asked what the dead one was.
+    let left = fs::read_dir(&run).unwrap().next().unwrap().unwrap().path();
+    let said = relay(left.to_str().unwrap(), SECRET, "U1", &yes);
+    assert!(said.contains("no call is held"), "{said}");
+    assert!(!created(&desk));
+    interrupt(other);
+    assert_eq!(sockets(), 0);
 }
