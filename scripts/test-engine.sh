@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A container engine of the tests' own: private folders and socket, with gVisor, and with a bridge
-# that leads nowhere.
+# that leads to one other host: 203.0.113.1 answers `outside` at port 4715.
 #
 #   scripts/test-engine.sh start DIR    says the socket's path once it answers
 #   scripts/test-engine.sh left DIR     says what is left of containers: themselves, their processes,
@@ -29,12 +29,43 @@ ask() {
 # 15 bytes; it is the same for the same DIR.
 name=symbi-$(printf '%s' "$dir" | cksum | cut -d ' ' -f 1 | tail -c 9)
 
+# The other host: a network namespace with a listener, which ends with it.
+start_outside() {
+    local id tries
+    id=$(cat "$dir/outside.pid" 2> /dev/null || true)
+    [[ -n $id ]] && kill -0 "$id" 2> /dev/null && return
+    cat > "$dir/outside.py" << 'END'
+import socket
+listener = socket.create_server(("", 4715))
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(b"outside")
+    connection.close()
+END
+    setsid unshare --net python3 "$dir/outside.py" > /dev/null 2>&1 < /dev/null &
+    id=$!
+    printf '%s\n' "$id" > "$dir/outside.pid"
+    for tries in {1..100}; do
+        [[ $(readlink "/proc/$id/ns/net") != $(readlink /proc/self/ns/net) ]] && break
+        sleep 0.05
+    done
+    # Addresses of RFC 5737: nobody's.
+    ip link add name "${name}o" type veth peer name outside netns "$id"
+    ip link set dev "${name}o" master "$name" up
+    nsenter --target "$id" --net sh -ec '
+        ip link set dev lo up
+        ip link set dev outside up
+        ip address add 198.51.100.254/24 dev outside
+        ip address add 203.0.113.1/32 dev lo'
+}
+
 start() {
     mkdir -p -m 0700 "$dir"
     # TEST-NET-2 of RFC 5737: nobody's addresses.
     [[ -e /sys/class/net/$name ]] || ip link add name "$name" type bridge
     ip address replace 198.51.100.1/24 dev "$name"
     ip link set dev "$name" up
+    start_outside
     cat > "$dir/daemon.json" << 'END'
 {"runtimes": {"runsc": {"path": "/usr/bin/runsc",
   "runtimeArgs": ["--platform=ptrace", "--network=none", "--fsgofer-host-uds"]}}}
@@ -43,6 +74,7 @@ END
         --exec-root "$dir/exec" --host "unix://$socket" --pidfile "$dir/pid" \
         --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent="$name" \
         --iptables=false --ip-masq=false --ip-forward=false --bridge="$name" \
+        --default-gateway=198.51.100.254 \
         > "$dir/log" 2>&1 < /dev/null &
     local tries
     for tries in {1..300}; do
@@ -83,6 +115,7 @@ leftovers() {
         python3 -c 'import json, sys
 for it in json.load(sys.stdin): print("container", it["Id"][:12], it["Names"], it["State"])'
     for id in $(processes); do
+        [[ $id == "$(cat "$dir/outside.pid")" ]] && continue
         case $(readlink "/proc/$id/exe") in
             */dockerd | */containerd | '') ;;
             *) printf 'process %s: %s\n' "$id" "$(tr '\0' ' ' 2> /dev/null < "/proc/$id/cmdline")" ;;

@@ -83,8 +83,8 @@ fn a_worker_that_takes_more_memory_than_it_has_is_told_so(tier: &str) {
     nothing_is_left(&desk);
 }
 
-/// The tests' engine has a network `bridge` with nothing behind it. A worker starts only where the
-/// engine says that the container is in that network alone.
+/// A worker starts only where the engine says that the container is in that network alone. On gVisor
+/// it leads nowhere: the tests' runsc has `--network=none`.
 fn a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it(tier: &str) {
     let still = "binary = \"true\"\n[command]\nexec = [\"true\"]\n";
     let bridge = "network = \"bridge\"\n[project]\nproduction = false\n";
@@ -178,6 +178,31 @@ on_both!(
     a_worker_that_takes_more_memory_than_it_has_is_told_so,
     a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it,
 );
+
+/// Connects to the one host that the bridge of the tests' engine leads to.
+const REACH: &str = "binary = \"python3\"\n[command]\nallow_interpreter = true\n\
+    exec = [\"python3\", \"-c\", \"\"\"import socket\n\
+    try: print(socket.create_connection(('203.0.113.1', 4715), 10).recv(9))\n\
+    except OSError as error: print(error)\"\"\"]\n[output]\nformat = \"text\"\n";
+
+#[test]
+#[ignore = "needs docker: run ./test"]
+fn a_worker_on_a_bridge_that_leads_out_reaches_a_host_there_and_a_default_one_does_not() {
+    let bridge = "network = \"bridge\"\n[project]\nproduction = false\n";
+    for (more, network, seen) in [
+        ("", "none", "Network is unreachable"),
+        (bridge, "bridge", "b'outside'"),
+    ] {
+        let desk = with_tool("docker", "reach", REACH, more);
+        let policy = desk.project().join("policies/call/more.cedar");
+        let text = fs::read_to_string(&policy).unwrap();
+        fs::write(&policy, text.replace("\"none\"", &format!("\"{network}\""))).unwrap();
+        desk.trust();
+        let ended = call(&desk, "reach").expect(0);
+        assert!(ended.stdout.contains(seen), "{network}: {}", ended.stdout);
+        nothing_is_left(&desk);
+    }
+}
 
 #[test]
 #[ignore = "needs docker: run ./test"]
