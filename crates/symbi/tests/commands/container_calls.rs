@@ -83,8 +83,7 @@ fn a_worker_that_takes_more_memory_than_it_has_is_told_so(tier: &str) {
     nothing_is_left(&desk);
 }
 
-/// A worker starts only where the engine says that the container is in that network alone. On gVisor
-/// it leads nowhere: the tests' runsc has `--network=none`.
+/// A worker starts only where the engine says that the container is in that network alone.
 fn a_bridge_is_seen_by_policies_and_in_the_journal_and_a_worker_starts_with_it(tier: &str) {
     let still = "binary = \"true\"\n[command]\nexec = [\"true\"]\n";
     let bridge = "network = \"bridge\"\n[project]\nproduction = false\n";
@@ -189,17 +188,21 @@ const REACH: &str = "binary = \"python3\"\n[command]\nallow_interpreter = true\n
 #[ignore = "needs docker: run ./test"]
 fn a_worker_on_a_bridge_that_leads_out_reaches_a_host_there_and_a_default_one_does_not() {
     let bridge = "network = \"bridge\"\n[project]\nproduction = false\n";
-    for (more, network, seen) in [
-        ("", "none", "Network is unreachable"),
-        (bridge, "bridge", "b'outside'"),
+    for (tier, more, network, seen) in [
+        ("docker", "", "none", "Network is unreachable"),
+        ("docker", bridge, "bridge", "b'outside'"),
+        ("gvisor", "", "none", "No route to host"),
+        // The tests' runsc has `--network=none`.
+        ("gvisor", bridge, "bridge", "No route to host"),
     ] {
-        let desk = with_tool("docker", "reach", REACH, more);
+        let desk = with_tool(tier, "reach", REACH, more);
         let policy = desk.project().join("policies/call/more.cedar");
         let text = fs::read_to_string(&policy).unwrap();
         fs::write(&policy, text.replace("\"none\"", &format!("\"{network}\""))).unwrap();
         desk.trust();
         let ended = call(&desk, "reach").expect(0);
-        assert!(ended.stdout.contains(seen), "{network}: {}", ended.stdout);
+        let said = &ended.stdout;
+        assert!(said.contains(seen), "{tier}, {network}: {said}");
         nothing_is_left(&desk);
     }
 }
