@@ -13,9 +13,9 @@ use crate::ledger::{Ledger, LedgerError};
 use crate::ledger_line::Archived;
 use crate::ledger_read::LedgerRun;
 use crate::limits::JOURNAL_BYTES_MAX;
-use crate::run_files::runs_folder;
-use crate::verify::{Report, Verdict, VerifyOptions, verify_file};
-use crate::writer::file_name;
+use crate::places::{file_name, runs_folder};
+use crate::verdict::Verdict;
+use crate::verify::{Report, VerifyOptions, verify_file};
 
 /// Why a run was not archived. Its journal is where it was.
 #[derive(Debug)]

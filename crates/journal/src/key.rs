@@ -13,7 +13,6 @@ use model::{Digest, Hasher};
 
 use crate::folder::{PrivateFolder, StorageError};
 use crate::limits::KEY_FILE_BYTES_MAX;
-use crate::note::hex4;
 
 pub(crate) const SIGNATURE_BYTES: usize = 64;
 const KEY_BYTES: usize = 32;
@@ -341,6 +340,10 @@ fn decode_key(encoded: &str) -> Option<[u8; KEY_BYTES]> {
         Some((&ED25519, key)) => key.try_into().ok(),
         _ => None,
     }
+}
+
+pub(crate) fn hex4(bytes: [u8; 4]) -> String {
+    format!("{:08x}", u32::from_be_bytes(bytes))
 }
 
 #[cfg(test)]

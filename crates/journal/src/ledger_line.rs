@@ -11,7 +11,7 @@ use crate::lines::{Pair, Tail};
 use crate::note::{Checkpoint, Note, NoteError};
 use crate::record::RECORD_VERSION;
 use crate::tree::{self, CompactRange};
-use crate::verify::Verdict;
+use crate::verdict::Verdict;
 
 /// The last part of a ledger's origin.
 pub(crate) const ORIGIN: &str = "ledger";

@@ -19,7 +19,7 @@ use crate::ledger_line::{
 use crate::limits::{LEDGER_BYTES_MAX, LEDGER_LINE_BYTES_MAX};
 use crate::lines::{LineReader, Pair, PairError, PairReader, Step, Tail};
 use crate::note::Checkpoint;
-use crate::run_files::ledger_path;
+use crate::places::ledger_path;
 use crate::tree::CompactRange;
 use crate::writer::lock;
 

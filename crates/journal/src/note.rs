@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use model::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::key::{PublicKey, RunSigner, SIGNATURE_BYTES};
+use crate::key::{PublicKey, RunSigner, SIGNATURE_BYTES, hex4};
 use crate::limits::NOTE_SIGNATURES_MAX;
 
 /// The head of a tree: how many records, and what they are.
@@ -244,10 +244,6 @@ fn plain_decimal(text: &str) -> Option<u64> {
 fn exact_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
     let bytes: [u8; N] = BASE64.decode(text).ok()?.try_into().ok()?;
     (BASE64.encode(bytes) == text).then_some(bytes)
-}
-
-pub(crate) fn hex4(bytes: [u8; 4]) -> String {
-    format!("{:08x}", u32::from_be_bytes(bytes))
 }
 
 #[cfg(test)]

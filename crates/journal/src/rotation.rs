@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::folder::{PrivateFolder, StorageError};
 use crate::key::{KeyError, ProjectKey, PublicKey};
 use crate::ledger::{Ledger, LedgerError};
-use crate::run_files::{RunFilesError, ledger_path, seal_dead_runs};
+use crate::places::ledger_path;
+use crate::run_files::{RunFilesError, seal_dead_runs};
 
 /// Why the key was not changed.
 #[derive(Debug)]

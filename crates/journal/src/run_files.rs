@@ -16,10 +16,12 @@ use crate::key::ProjectKey;
 use crate::ledger::{Ledger, LedgerError};
 use crate::ledger_line::Seal;
 use crate::note::Checkpoint;
+use crate::places::{journal_path, ledger_path, runs_folder};
 use crate::strays::{Mark, settle_strays};
 use crate::tree::CompactRange;
-use crate::verify::{Verdict, VerifyOptions, verify_file};
-use crate::writer::{ProtectedJournal, file_name};
+use crate::verdict::Verdict;
+use crate::verify::{VerifyOptions, verify_file};
+use crate::writer::ProtectedJournal;
 
 /// Why a run's files could not be made or ended.
 #[derive(Debug)]
@@ -68,24 +70,6 @@ impl std::error::Error for RunFilesError {
             Self::Seal { source, .. } => Some(source),
         }
     }
-}
-
-/// The folder of the runs' journals, below a project's private folder.
-#[must_use]
-pub fn runs_folder(state: &Path) -> PathBuf {
-    state.join("governed")
-}
-
-/// The file of a run's journal.
-#[must_use]
-pub fn journal_path(state: &Path, run: RunId) -> PathBuf {
-    runs_folder(state).join(file_name(run))
-}
-
-/// The project's ledger.
-#[must_use]
-pub fn ledger_path(state: &Path) -> PathBuf {
-    state.join("ledger.jsonl")
 }
 
 /// The files of one run, from its start to its end. The file's lock is held as long as this or

@@ -20,9 +20,11 @@ use crate::key::ProjectKey;
 use crate::ledger::Ledger;
 use crate::ledger_line::Seal;
 use crate::limits::ADOPTED_RUNS_MAX;
-use crate::run_files::{RunFilesError, is_no_journal, journal_path, runs_folder};
-use crate::verify::{Report, Verdict, VerifyOptions, verify_file};
-use crate::writer::{create_locked, file_name};
+use crate::places::{file_name, journal_path, runs_folder};
+use crate::run_files::{RunFilesError, is_no_journal};
+use crate::verdict::Verdict;
+use crate::verify::{Report, VerifyOptions, verify_file};
+use crate::writer::create_locked;
 
 const FOLDER: &str = "starting";
 
@@ -192,7 +194,8 @@ mod tests {
 
     use super::*;
     use crate::note::Checkpoint;
-    use crate::run_files::{RunFiles, ledger_path};
+    use crate::places::ledger_path;
+    use crate::run_files::RunFiles;
 
     const FEW: usize = 100;
     const MANY: usize = 10_000;

@@ -4,7 +4,6 @@
 //! bounded by one chunk of pairs; pairs are parsed and checked in parallel, their order and tree
 //! in one line after it.
 
-use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +11,7 @@ use std::path::Path;
 
 use model::{Digest, RunId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::chain::{Chain, Fault, FaultReason, check_pair};
 use crate::evidence::EvidenceFile;
@@ -24,6 +23,7 @@ use crate::limits::{
 };
 use crate::lines::{Pair, PairError, PairReader, Step, Tail};
 use crate::note::Checkpoint;
+use crate::verdict::Verdict;
 use crate::verify_head::verify_head;
 
 /// What is known besides the file.
@@ -57,44 +57,6 @@ pub enum Depth {
     Every,
     /// The last checkpoint, which vouches for all record lines; the first and the last record.
     Last,
-}
-
-/// The first half of the verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Whole, from start to terminal record.
-    Intact,
-    /// A whole prefix: the run did not end, or its end was cut off unseen.
-    Unterminated,
-    /// Records that were witnessed are gone.
-    Truncated,
-    /// Another history than the witnessed one, signed with the same key.
-    Forked,
-    /// Not what was signed.
-    Corrupt,
-    /// A whole prefix of a run that goes on.
-    Live,
-}
-
-impl Verdict {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Intact => "intact",
-            Self::Unterminated => "unterminated",
-            Self::Truncated => "truncated",
-            Self::Forked => "forked",
-            Self::Corrupt => "corrupt",
-            Self::Live => "live",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// Everything that a verification found.

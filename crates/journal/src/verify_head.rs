@@ -14,8 +14,9 @@ use crate::lines::{Pair, PairError, PairReader};
 use crate::note::{Checkpoint, Note, NoteError};
 use crate::record::Record;
 use crate::tree::{self, CompactRange};
+use crate::verdict::Verdict;
 use crate::verify::{
-    Report, Verdict, VerifyOptions, Walked, judge, parallel, read_chunk, threads, witnessed,
+    Report, VerifyOptions, Walked, judge, parallel, read_chunk, threads, witnessed,
 };
 
 /// Verifies with the last whole checkpoint only.

@@ -1,6 +1,6 @@
 //! Where a journal's bytes go. Storage only: order, signatures and room are the journal's.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,6 +18,7 @@ use crate::limits::{
     APPEND_BYTES_MAX, JOURNAL_BYTES_MAX, LOCK_RETRY_MS, LOCK_WAIT_MS_MAX, PREALLOCATED_BYTES,
     PREALLOCATED_BYTES_MIN,
 };
+use crate::places::file_name;
 
 /// What survives when [`JournalWriter::make_durable`] has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,11 +221,6 @@ pub(crate) fn create_locked(folder: &PrivateFolder, name: &OsStr) -> Result<File
             return Ok(file);
         }
     }
-}
-
-/// The name of a run's journal in its folder.
-pub(crate) fn file_name(run: RunId) -> OsString {
-    OsString::from(format!("{run}.jsonl"))
 }
 
 impl JournalWriter for ProtectedJournal {
