@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use model::{Digest, Hasher, RunId};
 
 use crate::folder::{PrivateFolder, StorageError};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::Ledger;
+use crate::ledger_error::LedgerError;
 use crate::ledger_line::Archived;
 use crate::ledger_read::LedgerRun;
 use crate::limits::JOURNAL_BYTES_MAX;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::FaultReason;
 use crate::key::PublicKey;
-use crate::ledger::LedgerError;
+use crate::ledger_error::LedgerError;
 use crate::limits::OPEN_RUNS_MAX;
 use crate::lines::{Pair, Tail};
 use crate::note::{Checkpoint, Note, NoteError};

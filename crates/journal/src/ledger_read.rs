@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::chain::{Fault, FaultReason};
 use crate::folder::{PrivateFolder, StorageError};
 use crate::key::PublicKey;
-use crate::ledger::LedgerError;
+use crate::ledger_error::LedgerError;
 use crate::ledger_line::{
     Archived, CheckedLine, LedgerEvent, LedgerRecord, apply, check, parse, rotation,
 };

@@ -9,9 +9,11 @@ use std::path::Path;
 
 use crate::folder::{PrivateFolder, StorageError};
 use crate::key::{KeyError, ProjectKey, PublicKey};
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::Ledger;
+use crate::ledger_error::LedgerError;
 use crate::places::ledger_path;
-use crate::run_files::{RunFilesError, seal_dead_runs};
+use crate::run_files::seal_dead_runs;
+use crate::run_files_error::RunFilesError;
 
 /// Why the key was not changed.
 #[derive(Debug)]

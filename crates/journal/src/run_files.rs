@@ -1,76 +1,24 @@
 //! A run's life on disk: its journal, its ledger lines, and the seals of runs that died.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use model::{Digest, RunId};
-use rustix::io::Errno;
 
-use crate::anchor::{AnchorError, Anchors};
-use crate::error::JournalError;
+use crate::anchor::Anchors;
 use crate::evidence::Evidence;
 use crate::folder::StorageError;
 use crate::journal::Journal;
 use crate::key::ProjectKey;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::Ledger;
 use crate::ledger_line::Seal;
 use crate::note::Checkpoint;
 use crate::places::{journal_path, ledger_path, runs_folder};
-use crate::strays::{Mark, settle_strays};
+use crate::run_files_error::RunFilesError;
+use crate::strays::{Mark, is_no_journal, settle_strays};
 use crate::tree::CompactRange;
 use crate::verdict::Verdict;
 use crate::verify::{VerifyOptions, verify_file};
 use crate::writer::ProtectedJournal;
-
-/// Why a run's files could not be made or ended.
-#[derive(Debug)]
-pub enum RunFilesError {
-    Storage(StorageError),
-    Journal(JournalError),
-    Ledger(LedgerError),
-    /// A required anchor did not take the run's start or end.
-    Anchor(AnchorError),
-    /// The journal of an earlier, dead run cannot be read to be sealed.
-    Seal {
-        path: PathBuf,
-        source: io::Error,
-    },
-}
-
-impl fmt::Display for RunFilesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Storage(StorageError::Exists { path }) => write!(
-                f,
-                "the run has a journal already (`{path}`); a run id is used once"
-            ),
-            Self::Storage(error) => error.fmt(f),
-            Self::Journal(error) => error.fmt(f),
-            Self::Ledger(error) => error.fmt(f),
-            Self::Anchor(error) => error.fmt(f),
-            Self::Seal { path, .. } => {
-                write!(
-                    f,
-                    "the journal `{}` of an earlier run cannot be read",
-                    path.display()
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for RunFilesError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Storage(error) => error.source(),
-            Self::Journal(error) => error.source(),
-            Self::Ledger(error) => error.source(),
-            Self::Anchor(error) => error.source(),
-            Self::Seal { source, .. } => Some(source),
-        }
-    }
-}
 
 /// The files of one run, from its start to its end. The file's lock is held as long as this or
 /// a handle on its journal lives.
@@ -233,13 +181,6 @@ pub(crate) fn seal_dead_runs(
         }
     }
     Ok(())
-}
-
-pub(crate) fn is_no_journal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
-    ) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// The seal of a run whose file is not there.

@@ -14,6 +14,7 @@ use std::path::Path;
 use faults::{Point, reach};
 use model::RunId;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::folder::{PrivateFolder, StorageError};
 use crate::key::ProjectKey;
@@ -21,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::ledger_line::Seal;
 use crate::limits::ADOPTED_RUNS_MAX;
 use crate::places::{file_name, journal_path, runs_folder};
-use crate::run_files::{RunFilesError, is_no_journal};
+use crate::run_files_error::RunFilesError;
 use crate::verdict::Verdict;
 use crate::verify::{Report, VerifyOptions, verify_file};
 use crate::writer::create_locked;
@@ -184,6 +185,14 @@ fn left_by(state: &Path, run: RunId, key: &ProjectKey) -> io::Result<Left> {
         })),
         _ => Ok(Left::Unfit),
     }
+}
+
+/// What is there is no journal: nothing, or something that no journal is.
+pub(crate) fn is_no_journal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+    ) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 #[cfg(test)]
