@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::STORE_DIGITS;
+use crate::limits::{LOCK_ATTEMPTS_MAX, LOCK_PAUSE, STORE_DIGITS};
 
 const LOCK: &str = "lock";
 const STORE: &str = "store";
@@ -225,11 +225,15 @@ impl PrivateFolder {
     /// Takes the lock, without waiting. A file that is left of a dead one is no obstacle.
     pub(crate) fn lock(&self) -> Result<Lock, FolderFault> {
         let file = self.file(LOCK, OFlags::CREATE | OFlags::RDWR)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => self.begun(file),
-            Err(Errno::WOULDBLOCK) => Err(FolderFault::Taken),
-            Err(errno) => Err(io_fault("lock", &self.path(LOCK))(errno)),
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return self.begun(file),
+                // Who looks whether somebody has it has it for a moment.
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+                Err(errno) => return Err(io_fault("lock", &self.path(LOCK))(errno)),
+            }
         }
+        Err(FolderFault::Taken)
     }
 
     /// Takes the lock at the end of whoever has it.
@@ -361,6 +365,26 @@ mod tests {
         assert!(again.is_in_place(&place.path().join("s")));
         fs::remove_file(place.path().join("s/lock")).unwrap();
         assert!(!again.is_in_place(&place.path().join("s")));
+    }
+
+    #[test]
+    fn who_looks_whether_there_is_a_supervisor_keeps_none_from_beginning() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("s");
+        let folder = PrivateFolder::open_or_make(&path).unwrap();
+        drop(folder.lock().unwrap());
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let folder = PrivateFolder::open(&path).unwrap();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    folder.holding().unwrap();
+                }
+            });
+            let locked: Vec<bool> = (0..200).map(|_| folder.lock().is_ok()).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(locked.iter().all(|it| *it));
+        });
     }
 
     #[test]

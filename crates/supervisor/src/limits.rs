@@ -49,6 +49,10 @@ pub const FORSAKEN_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 pub const LOOK_PAUSE: Duration = Duration::from_secs(2);
 // A client that waits for its turn sees a lost socket made anew meanwhile.
 const _: () = assert!(LOOK_PAUSE.as_secs() * 2 < CROWD_TIME_MAX.as_secs());
+/// Attempts to take the lock, which a client that looks at it has for microseconds.
+pub const LOCK_ATTEMPTS_MAX: u32 = 10;
+/// Pause between two of them.
+pub const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// Most leases at a time, whatever the user's capacity says.
 pub const LEASES_MAX: usize = 1024;
 /// Longest lifetime of a lease: that of a session.

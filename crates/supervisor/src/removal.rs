@@ -30,6 +30,7 @@ pub(crate) fn remove_container(record: &LeaseRecord) -> Result<Found, String> {
     let filter = ours().with_label_value(LEASE_LABEL, &record.lease);
     let containers = engine.list(&filter).map_err(|error| error.to_string())?;
     for container in &containers {
+        mark(record, &container.id);
         remove(&engine, container, &record.lease)?;
     }
     if record.tier == TierKind::Gvisor {
@@ -107,6 +108,16 @@ fn made(record: &LeaseRecord) -> Option<ContainerId> {
     let mut mark = fs::File::open(mark).ok()?.take(CONTAINER_ID_BYTES_MAX + 1);
     mark.read_to_string(&mut text).ok()?;
     ContainerId::new(&text)
+}
+
+/// Marks the container where its owner has died before it could: this process may die before the
+/// container's processes do.
+fn mark(record: &LeaseRecord, id: &str) {
+    if may_come(record) {
+        let mark = record.staging.join(&record.lease).join(MADE_MARK);
+        // Without it this one attempt must do.
+        let _ = fs::write(mark, id);
+    }
 }
 
 /// Whether its container may still be made: it was asked for, and its owner never heard of it.

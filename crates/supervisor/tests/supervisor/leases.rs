@@ -246,6 +246,28 @@ fn what_gvisor_left_of_a_container_that_its_dead_owner_removed_is_ended_before_t
 }
 
 #[test]
+fn a_container_whose_owner_died_before_it_could_mark_it_is_marked_before_its_removal() {
+    let world = World::new();
+    let _running = world.serve();
+    let mut keeper = world.keeper();
+    let lease = keeper.take(&world.lease_terms()).unwrap();
+    let folder = world.make_folder_of(&lease);
+    let id = world.run(&lease);
+    world
+        .proxy
+        .on("DELETE", "/containers/", Fault::HoldRequest, 1);
+    drop(keeper);
+    assert!(world.proxy.await_held(SOON));
+    assert_eq!(
+        fs::read_to_string(folder.join(MADE_MARK)).unwrap(),
+        id.as_str()
+    );
+    world.proxy.release();
+    world.until_nothing_is_left();
+    assert!(!folder.exists());
+}
+
+#[test]
 fn a_lease_of_docker_or_with_a_mark_that_names_nothing_ends_nobodys_process() {
     let world = World::new();
     let _running = world.serve();
