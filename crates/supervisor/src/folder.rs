@@ -374,14 +374,17 @@ mod tests {
         let folder = PrivateFolder::open_or_make(&path).unwrap();
         drop(folder.lock().unwrap());
         let is_over = std::sync::atomic::AtomicBool::new(false);
+        let (looked, has_looked) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let folder = PrivateFolder::open(&path).unwrap();
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                     folder.holding().unwrap();
+                    looked.send(()).unwrap();
                 }
             });
-            let locked: Vec<bool> = (0..200).map(|_| folder.lock().is_ok()).collect();
+            has_looked.recv().unwrap();
+            let locked: Vec<bool> = (0..5000).map(|_| folder.lock().is_ok()).collect();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(locked.iter().all(|it| *it));
         });

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use rustix::process::geteuid;
-use sandbox::engine::{ContainerFilter, ContainerId, ContainerSummary, Engine};
+use sandbox::engine::{ContainerFilter, ContainerId, ContainerSummary, Engine, Removal};
 use sandbox::lease::{LEASE_LABEL, LeaseId, MADE_MARK, OWNER_LABEL};
 use worker::TierKind;
 
@@ -85,8 +85,16 @@ fn remove(engine: &Engine, container: &ContainerSummary, lease: &str) -> Result<
             short(&container.id)
         ));
     }
-    let removal = engine.remove(&container.id);
-    removal.map(|_| ()).map_err(|error| error.to_string())
+    match engine.remove(&container.id) {
+        Ok(Removal::Removed) => Ok(()),
+        // It lists one that it is about to make, and knows it a moment later. One that is gone is
+        // not listed again.
+        Ok(Removal::NotThere) => Err(format!(
+            "the engine lists container {}, and does not know it yet, or not any more",
+            short(&container.id)
+        )),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Containers of our uid.

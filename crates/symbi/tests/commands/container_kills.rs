@@ -166,7 +166,12 @@ impl User {
         let until = Instant::now() + AT_MOST;
         while !is_so() {
             let status = self.status();
-            assert!(Instant::now() < until, "not in time: {what}: {status}");
+            let log = fs::read_to_string(self.desk.path("state/symbi/supervisor/log"));
+            assert!(
+                Instant::now() < until,
+                "not in time: {what}: {status}\n{}",
+                log.unwrap_or_default()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
