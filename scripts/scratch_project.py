@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,12 @@ def read_arguments(parser, reserved=()):
     if not os.access(found.symbi, os.X_OK):
         parser.error("%s is not there; build it, or give --symbi PATH" % found.symbi)
     return found
+
+
+def end_on_signals():
+    """./test ends a script by a signal: what it started and mounted ends with it all the same."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def become_root(found):

@@ -20,7 +20,8 @@ import time
 
 sys.dont_write_bytecode = True
 from scratch_project import (
-    COPY, Project, Table, Tier, argument_parser, become_root, read_arguments, xtask_beside)
+    COPY, Project, Table, Tier, argument_parser, become_root, end_on_signals, read_arguments,
+    xtask_beside)
 
 IMAGE = "symbi-test:tools"
 START_SECONDS_MAX = 30
@@ -146,6 +147,7 @@ def check_reasons(table, podman):
 def main():
     found = read_arguments(argument_parser(__doc__.splitlines()[0]))
     become_root(found)
+    end_on_signals()
     table = Table()
     with Podman(*xtask_beside(found.symbi)) as podman:
         for tier in ("docker", "gvisor"):

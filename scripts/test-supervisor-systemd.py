@@ -16,8 +16,8 @@ import time
 
 sys.dont_write_bytecode = True
 from scratch_project import (
-    CONFIG, COPY, HERE, POLICY, Table, argument_parser, become_root, read_arguments, shell_tool,
-    xtask_beside)
+    CONFIG, COPY, HERE, POLICY, Table, argument_parser, become_root, end_on_signals,
+    read_arguments, shell_tool, xtask_beside)
 from systemd_cage import USER_STOP_DELAY, Cage, Login, wait_until
 
 TREE = os.path.join(HERE, "..")
@@ -292,6 +292,7 @@ def main():
     if not found.socket or not found.image:
         parser.error("it needs a container engine and an image: --socket PATH --image NAME")
     become_root(found)
+    end_on_signals()
     xtask, folder = xtask_beside(found.symbi)
     made = subprocess.run([xtask, "cage", folder], check=True, stdout=subprocess.PIPE,
                           encoding="utf-8")

@@ -190,6 +190,7 @@ impl Client {
     /// A conversation with the supervisor, which is started where none runs.
     pub(crate) fn connect_or_start(&self) -> Result<Link, ConnectError> {
         let mut fault = ConnectError::Unsteady;
+        let mut in_unit = true;
         for _ in 0..START_ATTEMPTS_MAX {
             match self.await_welcome() {
                 Err(ConnectError::NotRunning) => {}
@@ -200,7 +201,7 @@ impl Client {
                 }
                 other => return other,
             }
-            let listens = start::start(&self.launch).map_err(ConnectError::Start)?;
+            let listens = start::start(&self.launch, in_unit).map_err(ConnectError::Start)?;
             let looks = match listens {
                 true => 1,
                 false => START_TIME_MAX.as_millis() / START_PAUSE.as_millis(),
@@ -212,6 +213,8 @@ impl Client {
                     other => return other,
                 }
             }
+            // A service manager that takes the order and does nothing is not asked again.
+            in_unit = in_unit && listens;
         }
         Err(fault)
     }
@@ -337,7 +340,8 @@ fn connect_soon(path: &str) -> io::Result<UnixStream> {
     }
 }
 
-fn connect_at_once(path: &str) -> io::Result<UnixStream> {
+/// Never waits.
+pub(crate) fn connect_at_once(path: impl rustix::path::Arg) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

@@ -6,7 +6,6 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::client::connect_at_once;
 use crate::limits::START_TIME_MAX;
 use crate::sys;
 
@@ -93,10 +93,12 @@ fn fault(step: &'static str) -> impl FnOnce(io::Error) -> StartFault {
     move |source| StartFault::Io { step, source }
 }
 
-/// Starts a supervisor. True where it listens by now; false where systemd starts it.
-pub(crate) fn start(launch: &Launch) -> Result<bool, StartFault> {
+/// Starts a supervisor, in a unit where that is wanted and a service manager answers. True where it
+/// listens by now; false where systemd starts it.
+pub(crate) fn start(launch: &Launch, in_unit: bool) -> Result<bool, StartFault> {
     if let Some(unit) = &launch.unit
-        && UnixStream::connect(&unit.manager).is_ok()
+        && in_unit
+        && connect_at_once(&unit.manager).is_ok()
         && start_unit(launch, unit)
     {
         return Ok(false);
@@ -127,7 +129,7 @@ pub(crate) fn start(launch: &Launch) -> Result<bool, StartFault> {
 }
 
 fn start_unit(launch: &Launch, unit: &UnitLaunch) -> bool {
-    let status = Command::new(&unit.systemd_run)
+    let started = Command::new(&unit.systemd_run)
         .args(&unit.arguments)
         .arg("--")
         .arg(&launch.program)
@@ -137,10 +139,17 @@ fn start_unit(launch: &Launch, unit: &UnitLaunch) -> bool {
         .envs(unit.environment.iter().map(|(name, value)| (name, value)))
         .current_dir("/")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+        .spawn();
+    let Ok(mut child) = started else {
+        return false;
+    };
+    // It ends when the manager has answered, or the manager hangs.
+    if read_all(&mut child).is_err() {
+        let _ = child.kill();
+    }
+    child.wait().is_ok_and(|status| status.success())
 }
 
 /// An argument as systemd takes it: it puts variables of its own environment into `${…}`.

@@ -11,6 +11,8 @@
 mod commands;
 #[path = "supervised/kills.rs"]
 mod kills;
+#[path = "supervised/managers.rs"]
+mod managers;
 #[path = "supervised/owner.rs"]
 mod owner;
 #[path = "supervised/writes.rs"]
