@@ -24,6 +24,7 @@ TREE = os.path.join(HERE, "..")
 UNIT = "symbi-supervisor.service"
 # As crates/supervisor/src/limits.rs says it.
 IDLE_SECONDS = 60
+START_SECONDS_MAX = 10
 # Past every delay of logind's after the end of a login.
 SETTLED_SECONDS = USER_STOP_DELAY + 2
 # A folder's name that systemd would change, if it were told so.
@@ -216,6 +217,21 @@ def check_no_manager(table, user):
     user.ends_all(second)
 
 
+def check_stopped_manager(table, user):
+    login = user.login()
+    service = "user@$(id -u %s).service" % user.name
+    user.cage.runs("kill -STOP $(systemctl show --value -p MainPID %s)" % service)
+    begun = time.monotonic()
+    called = user.copies(login)
+    took = time.monotonic() - begun
+    table.check("a manager that is stopped is not waited for",
+                called.code == 0 and took < START_SECONDS_MAX + 10, "%.1f s\n%s" % (took, called))
+    table.check("the supervisor is then one of the login",
+                "/session-%s.scope" % login.session in place(user.cage, user.supervisor()))
+    user.cage.runs("kill -CONT $(systemctl show --value -p MainPID %s)" % service)
+    user.ends_all(login)
+
+
 def begin_persistent(table, user):
     """Enables the shipped unit beside a supervisor that was started on demand."""
     user.cage.runs("loginctl enable-linger " + user.name)
@@ -307,6 +323,7 @@ def main():
             check_logins(table, person)
             check_lingering(table, person)
             check_no_manager(table, person)
+            check_stopped_manager(table, person)
             end_root(table, root, *of_root)
             end_persistent(table, steward, login, before)
             steward.ends_all(login)
