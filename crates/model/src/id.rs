@@ -50,7 +50,11 @@ impl fmt::Display for IdError {
                 "{what} has `{}` at byte {at}; allowed are {allowed}",
                 character.escape_default()
             ),
-            Self::NotUuid { what } => write!(f, "{what} is not a UUID in lower case with hyphens"),
+            Self::NotUuid { what } => write!(
+                f,
+                "{what} is not a UUID in lower case with hyphens, like \
+                 01a2303b-4992-75fa-b48c-1e7c2c4554ac"
+            ),
         }
     }
 }

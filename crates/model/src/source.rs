@@ -182,19 +182,16 @@ impl fmt::Display for SourceErrors {
 impl std::error::Error for SourceErrors {}
 
 /// The candidate that `word` most likely meant: at most a third of its letters differ, whatever
-/// their case, or it is how the candidate begins, up to a `_` or `-`.
+/// their case, or it is how the candidate begins (the shortest such one).
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = word.chars().count();
     let limit = letters.div_ceil(3).max(1);
     let (mut near, mut longer): (Option<(usize, &'a str)>, Option<&'a str>) = (None, None);
     for candidate in candidates {
-        let begins = word.len() >= SHORTENED_BYTES_MIN
-            && candidate
-                .strip_prefix(word)
-                .is_some_and(|rest| rest.starts_with(['_', '-']));
-        if begins {
-            longer = longer.or(Some(candidate));
+        let begins = word.len() >= SHORTENED_BYTES_MIN && candidate.starts_with(word);
+        if begins && longer.is_none_or(|known| candidate.len() < known.len()) {
+            longer = Some(candidate);
         }
         // So many letters differ at least: a long word is not compared letter by letter.
         if candidate.chars().count().abs_diff(letters) > limit {
@@ -282,7 +279,11 @@ mod tests {
             nearest("memory", ["pids", "memory_mib"]),
             Some("memory_mib")
         );
-        assert_eq!(nearest("memo", ["pids", "memory_mib"]), None);
+        assert_eq!(nearest("int", ["ip", "integer"]), Some("integer"));
+        assert_eq!(
+            nearest("cal", ["call_it_a_day", "callback"]),
+            Some("callback")
+        );
         assert_eq!(nearest("me", ["me_too_long"]), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }

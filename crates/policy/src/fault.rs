@@ -164,6 +164,8 @@ fn of_error(policy: &PlacedPolicy<'_>, error: &ValidationError) -> Finding {
             .help
             .map(|help| help.replace("valid entity eids:", "the agents are"));
     }
+    let next_step = "what a policy can ask, with its types: symbi policy schema";
+    finding.help.get_or_insert_with(|| next_step.to_owned());
     finding
 }
 

@@ -283,6 +283,9 @@ impl<'s> Entry<'s> {
         let help = match (quoted, listed) {
             (Some(text), _) => format!("write it without quotes: {text}"),
             (None, Some(text)) => format!("write it in brackets: [\"{}\"]", text.escape_debug()),
+            (None, None) if example.contains(' ') && !example.starts_with('[') => {
+                format!("write {example}")
+            }
             (None, None) => format!("write it like {example}"),
         };
         self.fault(
@@ -320,7 +323,9 @@ impl<'s> Entry<'s> {
     /// An integer within `range`.
     pub(crate) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let DeValue::Integer(integer) = self.value.get_ref() else {
-            self.wrong_type("an integer", &range.start().to_string());
+            let (low, high) = (range.start(), range.end());
+            let example = format!("a whole number from {low} to {high}, without quotes");
+            self.wrong_type("an integer", &example);
             return None;
         };
         let value = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
@@ -380,12 +385,12 @@ impl<'s> Entry<'s> {
             );
             return Vec::new();
         }
-        let element = |value: &'s Spanned<DeValue<'s>>| Entry {
+        let element = |(at, value): (usize, &'s Spanned<DeValue<'s>>)| Entry {
             source: self.source,
-            name: self.name.clone(),
+            name: format!("{}[{at}]", self.name),
             value,
         };
-        array.iter().map(element).collect()
+        array.iter().enumerate().map(element).collect()
     }
 
     /// The strings of a list of at most `max`, with their entries; equal ones are faults.

@@ -220,7 +220,7 @@ impl<'o> Runs<'o> {
         found: &mut Invocation,
         folder: &InvocationFolder,
     ) -> Result<(), Failure> {
-        let beside = |error: &dyn std::error::Error| Failure::of(Exit::Refused, error);
+        let beside = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Refused, error);
         let trusted = self.keys(found.run).trusted;
         found.has_result = folder.holds(RESULT_NAME).map_err(|error| beside(&error))?;
         found.resolution = resolution(folder, &trusted).map_err(|error| beside(&error))?;

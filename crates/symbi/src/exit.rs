@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The documented exit codes.
@@ -67,6 +69,27 @@ impl Exit {
     }
 }
 
+/// What stands before a help.
+const HELP: &str = "\n  help: ";
+
+/// What usually helps against a fault of the operating system.
+fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(fault) = error.downcast_ref::<std::io::Error>() {
+            return match fault.kind() {
+                ErrorKind::NotFound => Some("correct the path: nothing is there"),
+                ErrorKind::PermissionDenied => Some("run as its owner, or let this user use it"),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("free some space there"),
+                ErrorKind::ReadOnlyFilesystem => Some("choose a place that can be written"),
+                _ => None,
+            };
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// An error that ends a command: its exit code, what happened, and the next step.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -76,17 +99,39 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// A message that ends with its one help is told apart from it.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        let mut message: String = message.into();
+        let help = match message.split_once(HELP) {
+            Some((_, help)) if !help.contains('\n') => Some(help.to_owned()),
+            _ => None,
+        };
+        if let Some(help) = &help {
+            message.truncate(message.len() - help.len() - HELP.len());
+        }
         Self {
             exit,
-            message: message.into(),
-            help: None,
+            message,
+            help,
         }
     }
 
-    /// `error` with all its sources.
-    pub(crate) fn of(exit: Exit, error: &dyn Error) -> Self {
-        Self::new(exit, chain(error))
+    /// `error` with all its sources. A plain fault of a file says what usually helps.
+    pub(crate) fn of(exit: Exit, error: &(dyn Error + 'static)) -> Self {
+        let failure = Self::new(exit, chain(error));
+        match remedy(error) {
+            Some(remedy) if !failure.message.contains(HELP) && failure.help.is_none() => {
+                failure.help(remedy)
+            }
+            _ => failure,
+        }
+    }
+
+    /// A file that the user named and that cannot be read.
+    pub(crate) fn unread(path: &Path, error: &std::io::Error) -> Self {
+        let shown = model::Untrusted::new(path.to_string_lossy()).escaped();
+        let failure = Self::new(Exit::Usage, format!("cannot read `{shown}`: {error}"));
+        failure.help(remedy(error).unwrap_or("name a plain file that this user can read"))
     }
 
     /// The failure as one JSON object.
@@ -98,7 +143,11 @@ impl Failure {
 
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        let help = help.into();
+        self.help = Some(match self.help.take() {
+            Some(own) => format!("{own}{HELP}{help}"),
+            None => help,
+        });
         self
     }
 }
@@ -150,6 +199,32 @@ mod tests {
                 assert_eq!(better.worst(*worse), *worse);
             }
         }
+    }
+
+    #[test]
+    fn a_help_is_told_apart_and_what_is_added_does_not_replace_it() {
+        let failure = Failure::new(Exit::Usage, "no\n  help: do this");
+        assert_eq!(failure.to_string(), "error: no\n  help: do this");
+        assert_eq!(failure.to_json()["error"], "no");
+        assert_eq!(failure.to_json()["help"], "do this");
+        let more = failure.help("or that");
+        assert_eq!(
+            more.to_string(),
+            "error: no\n  help: do this\n  help: or that"
+        );
+        // Several faults keep theirs.
+        let faults = "a\n  help: x\nb\n  help: y";
+        assert_eq!(Failure::new(Exit::Usage, faults).message, faults);
+    }
+
+    #[test]
+    fn a_fault_of_the_operating_system_says_what_usually_helps() {
+        let gone = std::io::Error::from(ErrorKind::NotFound);
+        assert!(Failure::of(Exit::Usage, &gone).help.is_some());
+        let full = std::io::Error::other(std::io::Error::from(ErrorKind::StorageFull));
+        assert!(Failure::of(Exit::Storage, &full).help.is_none());
+        let unread = Failure::unread(Path::new("/x"), &std::io::Error::other("not a file"));
+        assert!(unread.help.is_some());
     }
 
     #[test]

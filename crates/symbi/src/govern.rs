@@ -32,7 +32,7 @@ pub(crate) struct RunPlace {
 
 impl RunPlace {
     pub(crate) fn create(open: &OpenProject, run: RunId, principal: &str) -> Result<Self, Failure> {
-        let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
+        let storage = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Storage, error);
         let state = open.project.state().map_err(|error| storage(&error))?;
         let key = project_key(open, &state)?;
         let anchors = anchors::configured(open, key.signer())?;
@@ -48,7 +48,7 @@ impl RunPlace {
 /// The project's signing key, made at its first use. Beside a ledger that another key signed none
 /// is made: only the old key can hand over to a new one.
 pub(crate) fn project_key(open: &OpenProject, state: &ProjectState) -> Result<ProjectKey, Failure> {
-    let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
+    let storage = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Storage, error);
     open.dirs.keys().map_err(|error| storage(&error))?;
     let path = open.dirs.key_path(&state.project_id());
     if path.exists() {
@@ -157,7 +157,7 @@ fn container_tier(
     kind: TierKind,
     settings: &ContainerSettings,
 ) -> Result<ReadyTier, Failure> {
-    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
+    let isolation = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Isolation, error);
     let socket = engine_socket(open, settings)?;
     let workers = open
         .dirs
@@ -217,7 +217,7 @@ fn engine_socket(open: &OpenProject, settings: &ContainerSettings) -> Result<Pat
 pub(crate) fn namespace_tier(configured: Option<&Path>) -> Result<NamespaceTier, Failure> {
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Isolation, format!("where symbi is: {error}")))?;
-    let isolation = |error: &dyn std::error::Error| Failure::of(Exit::Isolation, error);
+    let isolation = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Isolation, error);
     let init = sandbox::locate_init(&executable, configured).map_err(|error| isolation(&error))?;
     NamespaceTier::new(NamespaceConfig::new(init)).map_err(|error| isolation(&error))
 }
@@ -247,7 +247,7 @@ pub(crate) fn file_broker(
     open: &OpenProject,
     sandbox: &SandboxSettings,
 ) -> Result<FileBroker, Failure> {
-    let usage = |error: &dyn std::error::Error| Failure::of(Exit::Usage, error);
+    let usage = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Usage, error);
     let volumes: Vec<String> = sandbox.volumes().iter().map(volume_text).collect();
     let ceilings =
         Ceilings::parse(&volumes, sandbox.working_dir()).map_err(|error| usage(&error))?;

@@ -54,7 +54,10 @@ pub(crate) fn configured(
     let credential = match &provider.credential {
         Credential::Environment(variable) => crate::dirs::secret(variable).ok_or_else(|| {
             Failure::new(Exit::Usage, format!("the variable `{variable}` is not set")).help(
-                format!("provider `{}` takes its key from it", settings.provider),
+                format!(
+                    "provider `{}` takes its key from it: set it where symbi is started",
+                    settings.provider
+                ),
             )
         })?,
         Credential::File(path) => {

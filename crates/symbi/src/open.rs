@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use model::{Digest, ToolName};
+use model::{Digest, SourceError, ToolName};
 use policy::{LaunchShape, Policies, PolicySource, ToolShape};
 use project::{AgentExecutor, Config, Project, Surface, Trust, TrustStatus, UserDirs};
 use toolclad::{Contract, ContractSet, ProjectRules};
@@ -175,13 +175,23 @@ pub(crate) fn launches() -> Vec<LaunchShape> {
 }
 
 /// Checks that every tool an agent may use has a manifest.
-pub(crate) fn check_agents(config: &Config, contracts: &ContractSet) -> Result<(), Failure> {
+pub(crate) fn check_agents(
+    open: &OpenProject,
+    config: &Config,
+    contracts: &ContractSet,
+) -> Result<(), Failure> {
+    let text = open.project.config_text();
     for (agent, settings) in &config.agents {
-        for tool in &settings.allowed_tools {
-            find_tool(contracts, tool.as_str()).map_err(|failure| Failure {
-                exit: Exit::Usage,
-                message: format!("`[agents.{agent}] allowed_tools`: {}", failure.message),
-                help: failure.help,
+        let places = settings.allowed_places.iter();
+        for (tool, place) in settings.allowed_tools.iter().zip(places) {
+            find_tool(contracts, tool.as_str()).map_err(|failure| {
+                let message = format!("`[agents.{agent}]`: {}", failure.message);
+                let fault = SourceError::at(project::CONFIG_FILE, text, place.clone(), message);
+                Failure {
+                    exit: Exit::Usage,
+                    message: fault.to_string(),
+                    help: failure.help,
+                }
             })?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,10 @@ pub(crate) fn is_json_asked(arguments: impl Iterator<Item = OsString>) -> bool {
 /// Shows what the parser says. It repeats arguments, so none of it goes out unescaped.
 pub(crate) fn show(error: &clap::Error, json: bool) -> Exit {
     let output = Output::new(json);
-    let rendered = error.render().to_string();
+    let mut rendered = error.render().to_string();
+    if let Some(help) = unmarked_argument(error) {
+        rendered = format!("{}\n\n  tip: {help}\n", rendered.trim_end());
+    }
     let text = rendered.trim_end();
     if error.use_stderr() {
         output.note(text);
@@ -32,6 +35,17 @@ pub(crate) fn show(error: &clap::Error, json: bool) -> Exit {
         _ => output.value(&json!({ "help": text })),
     }
     Exit::Done
+}
+
+/// `input=data/a.csv` without what says that it is an argument of a tool.
+fn unmarked_argument(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let (name, _) = word.split_once('=')?;
+    let is_name = model::ArgumentName::new(name).is_ok();
+    (error.kind() == ErrorKind::UnknownArgument && is_name)
+        .then(|| format!("an argument of a tool is given as: --arg {name}=VALUE"))
 }
 
 /// The first paragraph is what happened, the rest what to do.

@@ -236,9 +236,9 @@ impl<'a> Section<'a> {
             return self.typed(faults, key, value, "an array of strings", None);
         };
         let mut items = Vec::with_capacity(array.len());
-        for item in array.iter() {
-            let read = as_string(item);
-            items.push(self.typed(faults, key, item, "an array of strings", read)?);
+        for (at, item) in array.iter().enumerate() {
+            let name = format!("{key}[{at}]");
+            items.push(self.typed(faults, &name, item, "a string", as_string(item))?);
         }
         Some(Spanned::new(value.span(), items))
     }
@@ -333,6 +333,9 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Most words of a text that a help writes as a list.
+const RETYPED_WORDS_MAX: usize = 16;
+
 /// How a value of another type is written as it is wanted.
 fn retyped(found: &DeValue<'_>, wanted: &str) -> String {
     let number = |text: &str| text.parse::<i64>().is_ok();
@@ -342,6 +345,15 @@ fn retyped(found: &DeValue<'_>, wanted: &str) -> String {
         }
         (DeValue::String(text), "`true` or `false`") if matches!(&**text, "true" | "false") => {
             format!("write it without quotes: {text}")
+        }
+        // A command's words stand for themselves.
+        (DeValue::String(text), "an array of strings") if text.contains(' ') => {
+            let words = text.split_whitespace().take(RETYPED_WORDS_MAX);
+            let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
+            format!(
+                "write each word in quotes, all in brackets: [{}]",
+                words.join(", ")
+            )
         }
         (DeValue::String(text), "an array of strings") => {
             format!("write it in brackets: [\"{}\"]", text.escape_debug())

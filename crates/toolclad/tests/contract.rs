@@ -1092,3 +1092,35 @@ fn a_template_is_split_before_any_value_exists() {
         assert!(error.contains("as an `exec` array"), "{error}");
     }
 }
+
+#[test]
+fn what_a_shell_would_understand_is_refused_with_what_to_write_instead() {
+    let command = |exec: &str| refused(&format!("[command]\n{exec}\n"));
+    for operator in ["|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1"] {
+        let error = command(&format!("template = \"echo a {operator} b\""));
+        assert!(error.contains("no shell reads the command"), "{error}");
+    }
+    // As an element of its own it is what the manifest's author wants.
+    parse("[command]\nexec = [\"echo\", \"|\"]");
+    let error = command("exec = \"echo a b\"");
+    assert!(
+        error.contains("write each word in quotes, all in brackets: [\"echo\", \"a\", \"b\"]"),
+        "{error}"
+    );
+    let error = command("exec = [\"echo -n\"]");
+    assert!(error.contains("write each word as an element"), "{error}");
+    let error = command("exec = [\"echo\", 5]");
+    assert!(
+        error.contains("`command.exec[1]` must be a string, not an integer"),
+        "{error}"
+    );
+    let granted = |path: &str| {
+        refused(&format!(
+            "[command]\nexec = [\"echo\"]\n[filesystem]\nread = [\"{path}\"]\n"
+        ))
+    };
+    for pattern in ["data/*.csv", "data/?.csv"] {
+        let error = granted(pattern);
+        assert!(error.contains("nothing expands a pattern"), "{error}");
+    }
+}

@@ -1,8 +1,9 @@
 //! `[agents.NAME]`: the contained agents.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use model::{AgentName, ToolName};
+use model::{AgentName, ToolName, nearest};
 
 use super::host_path::HostPath;
 use super::sandbox::SandboxSettings;
@@ -12,6 +13,9 @@ use crate::limits::{
     WORD_BYTES_MAX,
 };
 use crate::reader::{Entry, Table};
+
+/// Principals that are no agents.
+const RESERVED_NAMES: [&str; 2] = ["operator", "mcp"];
 
 /// One contained agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub struct AgentSettings {
     pub env: BTreeMap<String, String>,
     /// Each once, in the order of the file.
     pub allowed_tools: Vec<ToolName>,
+    /// Where each of them stands in the configuration.
+    pub allowed_places: Vec<Range<usize>>,
     /// Whether a person must approve the launch.
     pub human_approval: bool,
     /// At most the tier's.
@@ -69,6 +75,12 @@ pub(super) fn read(
         return agents;
     }
     for (name, place, entry) in entries {
+        if RESERVED_NAMES.contains(&name) {
+            let message = format!("no agent can be named `{name}`");
+            let help = "policies mean you by `operator`, and an uncontained client by `mcp`: \
+                        choose another name";
+            entry.source().fault(place.clone(), message, help);
+        }
         let name = AgentName::new(name)
             .map_err(|error| {
                 let help = "rename the agent, like [agents.reviewer]";
@@ -92,6 +104,17 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
             "add: program = \"/path/to/claude\"",
         );
     }
+    if let (Some(AgentExecutor::Command { command }), None) = (&executor, &program)
+        && command.iter().any(|word| word == "{program}")
+    {
+        table.fault(
+            format!(
+                "the command of `[{}]` names `{{program}}`, and there is none",
+                table.name()
+            ),
+            "add: program = \"./agents/helper.py\"",
+        );
+    }
     let program = program.and_then(|entry| HostPath::read(&entry));
     if let Some(entry) = table.entry("program_root") {
         entry.fault(
@@ -103,10 +126,12 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
     let env = env
         .map(|table| read_environment(&table))
         .unwrap_or_default();
-    let allowed_tools = table
+    let (allowed_tools, allowed_places) = table
         .required("allowed_tools", "[\"TOOL\"]")
         .map(|entry| read_tools(&entry, executor.as_ref()))
-        .unwrap_or_default();
+        .unwrap_or_default()
+        .into_iter()
+        .unzip();
     let human_approval = table
         .entry("human_approval")
         .and_then(|entry| entry.boolean());
@@ -128,6 +153,7 @@ fn read_agent(table: Table<'_>, sandbox: &SandboxSettings) -> Option<AgentSettin
         program,
         env,
         allowed_tools,
+        allowed_places,
         human_approval: human_approval.unwrap_or(false),
         memory_mib,
         cpu_milli,
@@ -196,7 +222,11 @@ fn read_executor(table: &Table<'_>) -> Option<AgentExecutor> {
         }
         (other, _) => {
             let message = format!("there is no executor `{}`", other.escape_debug());
-            entry.fault(message, "the executors are claude_code and command");
+            let help = match nearest(other, ["claude_code", "command"]) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => "the executors are \"claude_code\" and \"command\"".to_owned(),
+            };
+            entry.fault(message, help);
             None
         }
     }
@@ -204,7 +234,27 @@ fn read_executor(table: &Table<'_>) -> Option<AgentExecutor> {
 
 fn read_command(entry: &Entry<'_>) -> Option<AgentExecutor> {
     let command = words(entry)?;
+    for (word, element) in command.iter().zip(entry.list(COMMAND_WORDS_MAX)) {
+        let Some(name) = placeholder(word).filter(|name| !FILLED_IN.contains(name)) else {
+            continue;
+        };
+        let help = match nearest(name, FILLED_IN) {
+            Some(near) => format!("did you mean `{{{near}}}`?"),
+            None => format!("filled in are {{{}}}", FILLED_IN.join("}, {")),
+        };
+        element.fault(format!("nothing fills in `{{{name}}}`"), help);
+    }
     Some(AgentExecutor::Command { command })
+}
+
+/// What an agent's command is given, each as a whole word.
+const FILLED_IN: [&str; 4] = ["program", "task", "mcp_config", "inference_url"];
+
+/// The name of a word that is one placeholder as a whole.
+fn placeholder(word: &str) -> Option<&str> {
+    let name = word.strip_prefix('{')?.strip_suffix('}')?;
+    let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+    (!name.is_empty() && name.chars().all(plain)).then_some(name)
 }
 
 /// The words of a command: at least one, and the first not empty.
@@ -213,14 +263,14 @@ pub(super) fn words(entry: &Entry<'_>) -> Option<Vec<String>> {
     for element in entry.list(COMMAND_WORDS_MAX) {
         words.push(word(&element)?);
     }
-    if words.first().is_none_or(String::is_empty) {
+    if entry.is_empty_list() || words.first().is_some_and(String::is_empty) {
         entry.fault(
             format!("`{}` names no program", entry.name()),
             "write a list like [\"python3\", \"agent.py\"]",
         );
         return None;
     }
-    Some(words)
+    (!words.is_empty()).then_some(words)
 }
 
 fn word(entry: &Entry<'_>) -> Option<String> {
@@ -265,7 +315,10 @@ fn read_environment(table: &Table<'_>) -> BTreeMap<String, String> {
     environment
 }
 
-fn read_tools(entry: &Entry<'_>, executor: Option<&AgentExecutor>) -> Vec<ToolName> {
+fn read_tools(
+    entry: &Entry<'_>,
+    executor: Option<&AgentExecutor>,
+) -> Vec<(ToolName, Range<usize>)> {
     let mut tools = Vec::new();
     let names = entry.distinct_texts(ALLOWED_TOOLS_MAX);
     if entry.is_empty_list() {
@@ -287,7 +340,7 @@ fn read_tools(entry: &Entry<'_>, executor: Option<&AgentExecutor>) -> Vec<ToolNa
                 );
                 element.fault(message, remedy);
             }
-            Ok(tool) => tools.push(tool),
+            Ok(tool) => tools.push((tool, element.place())),
             Err(error) => element.fault(error.to_string(), "write the name of a tool's manifest"),
         }
     }

@@ -12,7 +12,7 @@ mod user;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::{AgentName, SourceErrors};
+use model::{AgentName, SourceErrors, nearest};
 
 pub use agents::{AgentExecutor, AgentSettings};
 pub use capacity::CapacitySettings;
@@ -274,7 +274,8 @@ fn read_operators(table: &Table<'_>) -> BTreeMap<String, Vec<String>> {
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
         let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
-        if name.is_empty() || name.len() > OPERATOR_BYTES_MAX || !printable || keys.is_empty() {
+        if name.is_empty() || name.len() > OPERATOR_BYTES_MAX || !printable || entry.is_empty_list()
+        {
             entry.fault(
                 format!("`{}` is no operator with a key", entry.name()),
                 format!(
@@ -303,10 +304,15 @@ fn read_surfaces(entry: &Entry<'_>) -> Vec<ApprovalSurface> {
             .find(|surface| surface.as_str() == name)
         {
             Some(surface) => surfaces.push(*surface),
-            None => element.fault(
-                format!("`{}` is no approval surface", name.escape_debug()),
-                "the surfaces are \"terminal\", \"gate\" and \"chat\"",
-            ),
+            None => {
+                let names = ApprovalSurface::ALL.map(ApprovalSurface::as_str);
+                let help = match nearest(name, names) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => "the surfaces are \"terminal\", \"gate\" and \"chat\"".to_owned(),
+                };
+                let message = format!("`{}` is no approval surface", name.escape_debug());
+                element.fault(message, help);
+            }
         }
     }
     surfaces

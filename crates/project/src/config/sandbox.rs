@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use model::RelativePath;
+use model::{RelativePath, nearest};
 use worker::TierKind;
 use worker::limits::{
     CPU_MILLI_DEFAULT, MEMORY_MIB_DEFAULT, PIDS_DEFAULT, SCRATCH_BYTES_DEFAULT,
@@ -273,7 +273,11 @@ fn read_tier(entry: &Entry<'_>) -> Option<TierKind> {
             "host" | "none" => format!("there is no tier `{name}`: a tool never runs unisolated"),
             _ => format!("there is no tier `{}`", name.escape_debug()),
         };
-        entry.fault(message, format!("the tiers are {tiers}"));
+        let help = match nearest(name, TIERS.map(TierKind::as_str)) {
+            Some(near) => format!("did you mean `{near}`? The tiers are {tiers}"),
+            None => format!("the tiers are {tiers}"),
+        };
+        entry.fault(message, help);
     }
     known
 }
@@ -307,7 +311,11 @@ fn read_parsers(table: &Table<'_>) -> Vec<String> {
         match clean_absolute(text) {
             Ok(()) => parsers.push(text.to_owned()),
             Err(error) => element.fault(
-                format!("`{}` is no output parser: {error}", text.escape_debug()),
+                format!(
+                    "`{}` is no output parser: {}",
+                    text.escape_debug(),
+                    error.of_target()
+                ),
                 "write its absolute path in the worker, as a manifest has it after `custom:`",
             ),
         }
@@ -321,7 +329,11 @@ fn read_system(entry: &Entry<'_>) -> Vec<String> {
         match clean_absolute(text) {
             Ok(()) => folders.push(text.to_owned()),
             Err(error) => element.fault(
-                format!("`{}` is no system folder: {error}", text.escape_debug()),
+                format!(
+                    "`{}` is no system folder: {}",
+                    text.escape_debug(),
+                    error.of_target()
+                ),
                 "write an absolute path like \"/usr/local\"",
             ),
         }
@@ -529,7 +541,7 @@ fn read_working_dir(entry: &Entry<'_>) -> Option<String> {
     let shown = text.escape_debug();
     if let Err(error) = clean_absolute(text) {
         entry.fault(
-            format!("`{shown}` is no working directory: {error}"),
+            format!("`{shown}` is no working directory: {}", error.of_target()),
             "write an absolute path like \"/workspace\"",
         );
         return None;

@@ -205,8 +205,10 @@ fn read_provider(table: Table<'_>) -> Option<Provider> {
         .and_then(|entry| read_base_url(&entry));
     let from_env = table.entry("api_key_env");
     let from_file = table.entry("api_key_file");
+    let mut stands_here = false;
     for key in ["api_key", "key", "token"] {
         if let Some(entry) = table.entry(key) {
+            stands_here = true;
             entry.fault(
                 format!("`{key}`: a key does not stand in this file"),
                 "name an environment variable with api_key_env, or a file with api_key_file",
@@ -216,13 +218,13 @@ fn read_provider(table: Table<'_>) -> Option<Provider> {
     let credential = match (from_env, from_file) {
         (Some(entry), None) => read_variable(&entry).map(Credential::Environment),
         (None, Some(entry)) => read_absolute(&entry).map(Credential::File),
-        _ => {
-            table.fault(
-                format!(
-                    "`[{}]` needs one of `api_key_env` and `api_key_file`",
-                    table.name()
-                ),
-                "add: api_key_env = \"VARIABLE\"",
+        (None, None) if stands_here => None,
+        (env, _) => {
+            one_of(
+                &table,
+                ("api_key_env", "api_key_file"),
+                env.is_some(),
+                "\"VARIABLE\"",
             );
             None
         }
@@ -273,11 +275,25 @@ fn read_secret(table: &Table<'_>, (env, file): (&'static str, &'static str)) -> 
     match (table.entry(env), table.entry(file)) {
         (Some(entry), None) => read_variable(&entry).map(Credential::Environment),
         (None, Some(entry)) => read_absolute(&entry).map(Credential::File),
-        _ => {
-            let message = format!("`[{}]` needs one of `{env}` and `{file}`", table.name());
-            table.fault(message, format!("add: {env} = \"VARIABLE\""));
+        (given, _) => {
+            one_of(table, (env, file), given.is_some(), "\"VARIABLE\"");
             None
         }
+    }
+}
+
+/// A fault of two keys of which a table has one: here `both`, or none.
+fn one_of(table: &Table<'_>, (first, second): (&str, &str), both: bool, example: &str) {
+    let table_name = table.name();
+    if both {
+        let message = format!("`[{table_name}]` has both `{first}` and `{second}`");
+        table.fault(
+            message,
+            format!("remove one of them: either `{first}` or `{second}`"),
+        );
+    } else {
+        let message = format!("`[{table_name}]` needs one of `{first}` and `{second}`");
+        table.fault(message, format!("add: {first} = {example}"));
     }
 }
 
@@ -351,11 +367,9 @@ fn read_anchor(table: Table<'_>) -> Option<Anchor> {
     let place = match (table.entry("file"), table.entry("command")) {
         (Some(entry), None) => read_absolute(&entry).map(AnchorPlace::File),
         (None, Some(entry)) => words(&entry).map(AnchorPlace::Command),
-        _ => {
-            table.fault(
-                format!("`[{}]` needs one of `file` and `command`", table.name()),
-                "add: file = \"/var/log/symbi/anchor\"",
-            );
+        (file, _) => {
+            let example = "\"/var/log/symbi/anchor\"";
+            one_of(&table, ("file", "command"), file.is_some(), example);
             None
         }
     };
@@ -470,10 +484,16 @@ impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(error) => error.fmt(f),
-            Self::Missing { path } => write!(f, "the key file `{}` is missing", shown(path)),
+            Self::Missing { path } => write!(
+                f,
+                "the key file `{}` is missing\n  help: put the key there, on one line, and close it: \
+                 chmod 600 FILE",
+                shown(path)
+            ),
             Self::Content { path } => write!(
                 f,
-                "the key file `{}` does not hold one line of printable ASCII",
+                "the key file `{}` does not hold one line of printable ASCII\n  help: write the key \
+                 alone into it",
                 shown(path)
             ),
         }
@@ -504,7 +524,10 @@ pub fn read_key_file(path: &Path) -> Result<Redacted<String>, KeyFileError> {
     else {
         return Err(missing());
     };
-    let folder = Folder::open_ambient(parent, Demand::Ancestor).map_err(KeyFileError::Folder)?;
+    let folder = match Folder::open_ambient(parent, Demand::Ancestor) {
+        Err(error) if error.is_missing() => return Err(missing()),
+        opened => opened.map_err(KeyFileError::Folder)?,
+    };
     let bytes = folder
         .read(name, KEY_FILE_BYTES_MAX, Demand::Private)
         .map_err(KeyFileError::Folder)?

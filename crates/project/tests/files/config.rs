@@ -65,7 +65,11 @@ fn parse(text: &str) -> Config {
 }
 
 fn faults(text: &str) -> ConfigError {
-    Config::parse("symbiont.toml", text).expect_err(text)
+    let error = Config::parse("symbiont.toml", text).expect_err(text);
+    for fault in error.faults() {
+        assert!(fault.help.is_some(), "no remedy: {fault}");
+    }
+    error
 }
 
 fn message(text: &str) -> String {
@@ -192,7 +196,7 @@ fn a_tier_that_does_not_exist_is_told_from_other_faults() {
         assert!(error.tier_refused(), "{name}");
         let text = error.to_string();
         assert!(
-            text.contains("the tiers are namespace, docker, gvisor"),
+            text.contains("he tiers are namespace, docker, gvisor"),
             "{text}"
         );
     }
@@ -549,6 +553,109 @@ fn all_faults_of_a_file_are_reported_together_in_order() {
     let error = faults("[sandbox]\ntier = 1\n[project]\nname = 2\n[approval]\nsurfaces = []\n");
     let lines: Vec<usize> = error.faults().iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [2, 4, 6]);
+}
+
+#[test]
+fn what_is_no_list_is_one_fault_with_one_remedy() {
+    let agent = "[agents.a]\nexecutor = \"command\"\n";
+    let command = "command = [\"true\"]\n";
+    for (text, help) in [
+        (
+            format!("{agent}{command}allowed_tools = 5\n"),
+            "write it like [\"one\", \"two\"]",
+        ),
+        (
+            format!("{agent}{command}allowed_tools = \"t\"\n"),
+            "write it in brackets: [\"t\"]",
+        ),
+        (
+            format!("{agent}command = \"true\"\nallowed_tools = [\"t\"]\n"),
+            "write it in brackets: [\"true\"]",
+        ),
+        (
+            "[approval]\nsurfaces = \"gate\"\n".to_owned(),
+            "write it in brackets: [\"gate\"]",
+        ),
+        (
+            "[approval]\nsurfaces = [\"gate\"]\n[approval.operators]\na = 5\n".to_owned(),
+            "write it like [\"one\", \"two\"]",
+        ),
+    ] {
+        let faults = faults(&text);
+        assert_eq!(faults.faults().iter().count(), 1, "{faults}");
+        assert!(
+            faults.to_string().ends_with(&format!("help: {help}")),
+            "{faults}"
+        );
+    }
+    let anchor = "[anchors.x]\ncommand = \"true\"\n";
+    let error = UserConfig::parse("config.toml", anchor).unwrap_err();
+    assert_eq!(error.iter().count(), 1, "{error}");
+}
+
+#[test]
+fn an_element_of_a_list_is_named_with_its_place_in_it() {
+    let error = message("[sandbox.namespace]\nvolumes = [\"./a:/workspace/a:ro\", 5]\n");
+    assert!(
+        error.contains("`sandbox.namespace.volumes[1]` is an integer, but must be a string"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_volume_is_told_what_is_wrong_with_a_volume() {
+    let volume = |text: &str| message(&format!("[sandbox.namespace]\nvolumes = [\"{text}\"]\n"));
+    for (text, why) in [
+        ("./a/../b:/workspace/a:ro", "has a `.` or `..` component\n"),
+        ("./a:/workspace/../b:ro", "has a `.` or `..` component\n"),
+        ("./a:workspace/a:ro", "it does not start with `/`\n"),
+    ] {
+        let error = volume(text);
+        assert!(error.contains(why), "{error}");
+        assert!(!error.contains("like `data/a.csv`"), "{error}");
+    }
+}
+
+#[test]
+fn no_agent_has_the_name_of_the_operator_or_of_an_uncontained_client() {
+    for name in ["operator", "mcp"] {
+        let error = message(&format!(
+            "[agents.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n\
+             allowed_tools = [\"t\"]\n"
+        ));
+        assert!(
+            error.contains(&format!("no agent can be named `{name}`")),
+            "{error}"
+        );
+        assert!(error.contains("choose another name"), "{error}");
+    }
+}
+
+#[test]
+fn a_placeholder_that_nothing_fills_in_is_refused() {
+    let agent = |command: &str| {
+        format!(
+            "[agents.a]\nexecutor = \"command\"\ncommand = [{command}]\nallowed_tools = [\"t\"]\n"
+        )
+    };
+    for (command, why) in [
+        ("\"x\", \"{taks}\"", "did you mean `{task}`?"),
+        ("\"x\", \"{other}\"", "filled in are {program}, {task}"),
+        ("\"{program}\"", "add: program = "),
+    ] {
+        let error = message(&agent(command));
+        assert!(error.contains(why), "{error}");
+    }
+    for command in [
+        "\"sh\", \"-c\", \"{ true; }\"",
+        "\"find\", \"{}\"",
+        "\"x{task}\"",
+    ] {
+        assert!(
+            Config::parse("symbiont.toml", &agent(command)).is_ok(),
+            "{command}"
+        );
+    }
 }
 
 #[test]

@@ -354,7 +354,7 @@ fn a_key_file_is_private_and_holds_one_line() {
         read_key_file(&path)
             .unwrap_err()
             .to_string()
-            .ends_with("is missing")
+            .contains("is missing\n  help: put the key there")
     );
     fs::write(&path, "sk-1\n").unwrap();
     chmod(&path, 0o600);

@@ -271,8 +271,6 @@ fn sign_with(key: &Path, review: &Review) -> Result<String, Failure> {
 }
 
 fn read_signature(path: &Path) -> Result<String, Failure> {
-    read_regular_text(path, SIGNATURE_BYTES_MAX as u64).map_err(|error| {
-        let shown = Untrusted::new(path.to_string_lossy()).escaped();
-        Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
-    })
+    read_regular_text(path, SIGNATURE_BYTES_MAX as u64)
+        .map_err(|error| Failure::unread(path, &error))
 }

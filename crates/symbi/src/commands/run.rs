@@ -110,11 +110,11 @@ pub(crate) fn run_agent(
     run: RunId,
     owner: &Owner<'_>,
 ) -> Result<RunEnd, Failure> {
-    check_budgets(args)?;
+    check_words(args)?;
     let config = open.config()?;
     let (name, settings) = agent(&config, &args.agent)?;
     let contracts = open.contracts()?;
-    check_agents(&config, &contracts)?;
+    check_agents(open, &config, &contracts)?;
     let policies = open.policies(Surface::Run, &config, &contracts)?;
     let inference = model_channel(open, &config, args, &settings)?;
     let mut tier = govern::tier(open, &config)?;
@@ -247,12 +247,16 @@ fn story(executor: &AgentExecutor, launch: &LaunchEnd) -> Option<Story> {
     }
 }
 
-fn check_budgets(args: &RunArgs) -> Result<(), Failure> {
+fn check_words(args: &RunArgs) -> Result<(), Failure> {
     let budgets = Budgets {
         max_calls: args.max_calls,
         timeout: args.budget_timeout,
         tokens: args.budget_tokens,
     };
+    if args.task.trim().is_empty() {
+        return Err(Failure::new(Exit::Usage, "`--task` is empty")
+            .help("say what the agent is to do: --task TEXT"));
+    }
     budgets.check()
 }
 
@@ -451,7 +455,13 @@ fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failu
         }
     }
     let reason = reason
-        .map(|reason| format!(": {}", Untrusted::new(reason).escaped()))
+        // A refusal has its advice on a line of its own.
+        .map(|reason| {
+            format!(
+                ": {}",
+                Untrusted::new(reason).escaped_lines().replace('\n', "\n  ")
+            )
+        })
         .unwrap_or_default();
     output.note(&format!("agent: {status}{reason}"));
     if let Some(story) = &end.story {

@@ -53,9 +53,8 @@ fn open(common: &Common) -> Result<OpenProject, Failure> {
 
 /// One manifest; the types and scope are those of the project around, if there is one.
 fn read_file(path: &Path, common: &Common) -> Result<ContractSet, Failure> {
-    let shown = Untrusted::new(path.to_string_lossy()).escaped();
     let text = read_regular_text(path, MANIFEST_BYTES_MAX)
-        .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
+        .map_err(|error| Failure::unread(path, &error))?;
     let name = path.to_string_lossy().into_owned();
     let rules = match open(common) {
         Ok(project) => project.rules()?,

@@ -14,7 +14,7 @@ use crate::output::Output;
 pub(crate) fn check_all(open: &OpenProject) -> Result<Digest, Failure> {
     let config = open.config()?;
     let contracts = open.contracts()?;
-    check_agents(&config, &contracts)?;
+    check_agents(open, &config, &contracts)?;
     for surface in Surface::ALL {
         open.policies(surface, &config, &contracts)?;
     }

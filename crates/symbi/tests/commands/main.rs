@@ -27,6 +27,8 @@ mod manual;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mistakes;
+#[cfg(test)]
 mod output;
 #[cfg(test)]
 mod progress;

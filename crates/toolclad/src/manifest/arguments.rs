@@ -48,6 +48,9 @@ impl Arguments {
         let names = self.names();
         match suggestion(name, &names) {
             Some(help) => help,
+            None if names.is_empty() && !self.faulty.is_empty() => {
+                "the argument may be one that is refused above: correct that first".to_owned()
+            }
             None if names.is_empty() => "the manifest has no `[args]`: add the argument".to_owned(),
             None => format!("its arguments are {}", listed(names)),
         }

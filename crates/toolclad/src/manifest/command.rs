@@ -158,6 +158,9 @@ fn read_end_of_options(
     }
 }
 
+/// What a shell would make of these words nobody does here.
+const SHELL_WORDS: [&str; 10] = ["|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1"];
+
 /// The elements: `exec`, or the older `template`, split at its spaces before any value exists.
 fn read_exec<'a>(
     section: &mut Section<'a>,
@@ -205,6 +208,17 @@ fn read_exec<'a>(
         );
     }
     let words = read_words(&section.name_of("template"), template, faults)?;
+    for word in &words {
+        if SHELL_WORDS.contains(word.get_ref()) {
+            let message = format!(
+                "no shell reads the command: {} would be an argument",
+                quoted(word.get_ref())
+            );
+            let help = "a tool is one program; write two tools, or the word in an `exec` array if \
+                        the program wants it";
+            faults.add(word.span(), message, help);
+        }
+    }
     Some(Spanned::new(template.span(), words))
 }
 
@@ -324,7 +338,10 @@ fn read_program(
         || relative
     {
         let message = format!("{} is not a program", quoted(program));
-        let help = "a command begins with a fixed name, or an absolute path in the worker";
+        let help = match program.contains(' ') {
+            true => "write each word as an element of its own: `exec = [\"wc\", \"-l\"]`",
+            false => "a command begins with a fixed name, or an absolute path in the worker",
+        };
         faults.add(first.span(), message, help);
         return None;
     }

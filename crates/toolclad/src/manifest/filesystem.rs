@@ -125,6 +125,15 @@ fn read_grant(
         return read_reference(entry, creates, arguments, faults);
     }
     match RelativePath::new(text) {
+        Ok(_) if text.contains(['*', '?']) => {
+            let message = format!("{} is no file: nothing expands a pattern", quoted(text));
+            faults.add(
+                entry.span(),
+                message,
+                "grant each file, or one whole argument like `{input}`",
+            );
+            None
+        }
         Ok(path) => Some(Grant::Literal {
             key: index.to_string(),
             path,
@@ -132,7 +141,7 @@ fn read_grant(
         Err(error) => {
             faults.add(
                 entry.span(),
-                error.to_string(),
+                error.what(),
                 "write a path like `data/a.csv`, or one whole argument like `{input}`",
             );
             None

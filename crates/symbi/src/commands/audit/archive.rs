@@ -14,7 +14,7 @@ use crate::output::Output;
 /// Runs the command.
 pub(super) fn run(args: &ArchiveArgs, common: &Common, output: Output) -> Result<Exit, Failure> {
     let open = OpenProject::find(common.project.as_deref())?;
-    let storage = |error: &dyn std::error::Error| Failure::of(Exit::Storage, error);
+    let storage = |error: &(dyn std::error::Error + 'static)| Failure::of(Exit::Storage, error);
     let state = open.project.state().map_err(|error| storage(&error))?;
     let key = project_key(&open, &state)?;
     let known = ledger(&open, key.public())?.unwrap_or_default();

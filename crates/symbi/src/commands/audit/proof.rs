@@ -10,7 +10,6 @@ use model::Untrusted;
 
 use super::parse_key;
 use super::subject::{Asked, Subject};
-use super::unreadable;
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
 use crate::files::{open_regular, read_regular};
@@ -30,7 +29,7 @@ pub(super) fn prove(
         ..Asked::default()
     };
     let subject = Subject::find(&asked, common)?;
-    let file = open_regular(&subject.path).map_err(|error| unreadable(&subject.path, &error))?;
+    let file = open_regular(&subject.path).map_err(|error| subject.unreadable(&error))?;
     let proof = prove_call(
         BufReader::new(file),
         subject.run,
@@ -79,14 +78,13 @@ pub(super) fn check(
     output: Output,
 ) -> Result<Exit, Failure> {
     let key = public_key.map(parse_key).transpose()?;
-    let bytes = read_regular(path, PROOF_BYTES_MAX as u64).map_err(|error| {
-        let shown = path.display();
-        Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"))
-    })?;
+    let bytes = read_regular(path, PROOF_BYTES_MAX as u64)
+        .map_err(|error| Failure::unread(path, &error))?;
     let checked = CallProof::parse(&bytes)
         .and_then(|proof| proof.check(key.as_ref()))
         .map_err(|error| {
             Failure::new(Exit::Storage, format!("the file proves nothing: {error}"))
+                .help("give a file as `symbi audit prove` wrote it, unchanged")
         })?;
     print(&checked, output);
     Ok(match checked.self_consistent_only {

@@ -6,7 +6,6 @@ use journal::{CallFilter, Depth, Record, read_run};
 use serde_json::json;
 
 use super::subject::{Asked, Subject};
-use super::unreadable;
 use super::verify::{Evidence, exit_of, print};
 use crate::args::Common;
 use crate::exit::{Exit, Failure};
@@ -36,7 +35,7 @@ pub(super) fn run(
             let exit = exit_of(&report, false);
             return Ok(exit.worst(subject.ledger_state.tell(output)));
         }
-        Err(error) => return Err(unreadable(&subject.path, &error)),
+        Err(error) => return Err(subject.unreadable(&error)),
     };
     let mut filter = call.map(CallFilter::new);
     let (mut shown, mut told) = (Vec::new(), 0_u64);

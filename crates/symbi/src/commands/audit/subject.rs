@@ -153,7 +153,20 @@ impl Subject {
                         .help("its runs are in: symbi audit list"),
                 )
             }
-            (Err(error), _) => Err(unreadable(&self.path, &error)),
+            (Err(error), _) => Err(self.unreadable(&error)),
+        }
+    }
+
+    /// A name of a file that nobody knows is a wrong name; a journal that should be there is gone.
+    pub(super) fn unreadable(&self, error: &std::io::Error) -> Failure {
+        let failure = unreadable(&self.path, error);
+        let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+        match is_gone && self.ledger.is_none() && self.anchors.is_empty() {
+            true => Failure {
+                exit: Exit::Usage,
+                ..failure
+            },
+            false => failure,
         }
     }
 

@@ -119,8 +119,8 @@ fn wrong(case: &Case, found: &Found) -> Option<String> {
 
 fn read(path: &Path) -> Result<Table, Failure> {
     let shown = safe(&path.to_string_lossy());
-    let text = read_regular_text(path, TABLE_BYTES_MAX)
-        .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}")))?;
+    let text =
+        read_regular_text(path, TABLE_BYTES_MAX).map_err(|error| Failure::unread(path, &error))?;
     if text.len() as u64 > TABLE_BYTES_MAX {
         let message = format!("`{shown}` has more than the {TABLE_BYTES_MAX} bytes allowed");
         return Err(Failure::new(Exit::Usage, message).help("split it into several tables"));
