@@ -422,3 +422,28 @@ sys.stderr.write(escape)
     let raw = |byte: &u8| *byte < b' ' && *byte != b'\n' || *byte == 0x7f;
     assert!(!journal.iter().any(raw), "no record has a raw control byte");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_leaves_large_calls_behind_takes_little_memory() {
+    let attack = r#"
+first = Client().ready()
+first.send(id=1, method="tools/call", params={"name": "nap", "arguments": {"seconds": 3}})
+time.sleep(0.5)
+large = [{"": {}}] * 5400
+sent = 0
+for number in range(60):
+    try:
+        client = Client().ready()
+        client.send(id=1, method="tools/call", params={"name": "scale", "arguments": {"x": large}})
+        sent += client.ask(2, "ping") is not None
+        client.lines.close()
+        client.socket.close()
+    except OSError:
+        time.sleep(0.02)
+said["sent"] = sent
+"#;
+    let (said, governed) = Attack::run(attack).await.survived().await;
+    assert_eq!(said["sent"], 60, "{said}");
+    assert!(peak_memory_kib() < 200 << 10, "{} KiB", peak_memory_kib());
+    assert_eq!(governed.terminal()["calls"], 61);
+}
