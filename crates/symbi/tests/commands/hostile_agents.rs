@@ -16,7 +16,7 @@ use crate::run::provider;
 const TOOLKIT: &str = r#"
 import json, os, signal, socket, sys, threading, time
 BROKER, MODEL = "/channel/broker.sock", "/channel/inference.sock"
-META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+META = {"progressToken": "p", "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {}}
 class Client:
     def __init__(self):
@@ -30,7 +30,10 @@ class Client:
         self.socket.sendall(json.dumps(frame).encode() + b"\n")
     def call(self, id, tool, arguments):
         self.send(id, tool, arguments)
-        return json.loads(self.lines.readline())["result"]["isError"]
+        while True:
+            said = json.loads(self.lines.readline())
+            if "result" in said:
+                return said["result"]["isError"]
 def tell(**said):
     print(json.dumps(said), flush=True)
 COUNT = ("word_count", {"input": "data/example.csv"})
@@ -104,26 +107,24 @@ fn hostile(tier: &str, script: &str) -> Desk {
     let command = json!(["python3", "-I", "-c", format!("{TOOLKIT}{script}")]);
     let agent = format!(
         "[agents.hostile]\nexecutor = \"command\"\ncommand = {command}\nallowed_tools = \
-         [\"word_count\", \"copy_csv\"]\n[managed_cli.inference]\nprovider = \"work\"\nmodel \
+         [\"word_count\", \"copy_csv\", \"slow\"]\n[managed_cli.inference]\nprovider = \"work\"\nmodel \
          = \"m-1\"\nmax_output_tokens = 64\n"
     );
     let desk = match tier {
-        "namespace" => Desk::with_agents(&agent),
-        _ => containers::on(tier, &told("SYMBI_TEST_IMAGE"), &agent),
+        "namespace" => Desk::with_agents(""),
+        _ => containers::on(tier, &told("SYMBI_TEST_IMAGE"), ""),
     };
     // Sixty processes and a full scratch space at once are a lot with a kernel of their own.
     let config = desk.project().join("symbiont.toml");
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(
-        config,
-        text.replace("memory_mib = 256", "memory_mib = 1024"),
-    )
-    .unwrap();
+    let text = text.replace("memory_mib = 256", "memory_mib = 1024");
+    fs::write(config, text + &agent).unwrap();
     append(
         &desk.project().join("policies/run/agents.cedar"),
         "permit(principal, action in [Action::\"tool_call::word_count\", \
-         Action::\"tool_call::copy_csv\"], resource);\n",
+         Action::\"tool_call::copy_csv\", Action::\"tool_call::slow\"], resource);\n",
     );
+    containers::add_tool(&desk, "slow", 30, &["sleep", "4"], "");
     desk
 }
 
@@ -166,6 +167,40 @@ fn an_agent_that_floods_fills_forks_and_paints_at_once_is_served_to_its_end(tier
     nothing_is_left(tier, &desk);
 }
 
+const RUNNING: &str = r#"
+first, second = Client(), Client()
+first.send(1, "slow", {})
+while b'"runs"' not in first.lines.readline():
+    pass
+second.send(1, *COUNT)
+time.sleep(0.3)
+tell(left=True)
+"#;
+
+fn an_agent_that_leaves_its_calls_behind_ends_with_the_one_that_runs(tier: &str) {
+    let desk = hostile(tier, RUNNING);
+    provider(&desk, "http://127.0.0.1:9");
+    let ended = desk.run("hostile", &[]).expect(0).says("agent: succeeded");
+    assert!(ended.stdout.contains("left"), "{}", ended.stdout);
+    let journal = desk.verified_journal();
+    // The launch and the call that runs; the one behind it is taken back.
+    for (kind, times) in [
+        ("CallDispatching", 2),
+        ("CallSettled", 2),
+        ("CallWithdrawn", 1),
+    ] {
+        let kind = format!("\"kind\":\"{kind}\"");
+        assert_eq!(journal.matches(&kind).count(), times, "{kind}: {journal}");
+    }
+    assert_eq!(
+        journal.matches("\"status\":\"succeeded\"").count(),
+        2,
+        "{journal}"
+    );
+    assert!(journal.contains("\"completed\":true"), "{journal}");
+    nothing_is_left(tier, &desk);
+}
+
 /// A project whose copies wait for a person, and a run of its agent.
 fn asks_and_leaves(tier: &str, seconds: u32) -> (Desk, Child) {
     let desk = hostile(tier, &HELD.replace("SECONDS", &seconds.to_string()));
@@ -187,7 +222,7 @@ fn listed(desk: &Desk) -> Vec<Value> {
 }
 
 fn an_agent_that_leaves_while_its_call_is_held_takes_it_along(tier: &str) {
-    let (desk, run) = asks_and_leaves(tier, 4);
+    let (desk, run) = asks_and_leaves(tier, 6);
     until("a held call", || !listed(&desk).is_empty());
     let held = listed(&desk)[0]["held_id"].as_str().unwrap().to_owned();
     let ended: Ended = wait(run);
@@ -213,7 +248,13 @@ fn an_agent_that_leaves_while_its_call_is_held_withdraws_it() {
     an_agent_that_leaves_while_its_call_is_held_takes_it_along("namespace");
 }
 
+#[test]
+fn an_agent_that_leaves_its_calls_behind_ends_with_the_running_one() {
+    an_agent_that_leaves_its_calls_behind_ends_with_the_one_that_runs("namespace");
+}
+
 on_both!(
+    an_agent_that_leaves_its_calls_behind_ends_with_the_one_that_runs,
     an_agent_that_floods_fills_forks_and_paints_at_once_is_served_to_its_end,
     an_agent_that_leaves_while_its_call_is_held_takes_it_along,
 );
