@@ -674,3 +674,25 @@ fn a_run_that_does_not_answer_is_not_told_to_have_no_call() {
     );
     drop((listener, taken));
 }
+
+#[test]
+fn a_watch_that_yielded_to_a_crowd_goes_on_when_it_is_gone() {
+    let desk = guarded();
+    let (child, id) = held(&desk);
+    let mut watcher = desk.start(&["gate", "watch"]);
+    let lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let (told, telling) = std::sync::mpsc::channel();
+    std::thread::spawn(move || lines.for_each(|line| drop(told.send(line.unwrap()))));
+    let soon = std::time::Duration::from_secs(10);
+    assert!(telling.recv_timeout(soon).unwrap().contains(&id));
+    drop(flood(&desk, b"{\"v\":1,\"request\":\"watch\"}\n"));
+    gate(&desk, &["deny", &id]).expect(0);
+    let next = telling.recv_timeout(soon).unwrap();
+    assert!(
+        next.contains(&id) && next.contains("waits no longer"),
+        "{next}"
+    );
+    wait(child).expect(4);
+    watcher.kill().unwrap();
+    let _ = watcher.wait();
+}

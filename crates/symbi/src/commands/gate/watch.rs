@@ -3,19 +3,23 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use approval::HeldId;
 use approval::wire::{Listing, Response};
+use model::RunId;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::json;
 
-use crate::commands::gate::client::{Gates, RunGate};
+use crate::commands::gate::client::{AskError, Gates, RunGate};
 use crate::commands::gate::{as_json, as_line, safe};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
 /// Buffer of folder events, in bytes.
 const EVENTS_BYTES: usize = 4096;
+/// Pause before a run is asked again that has closed a watch.
+const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Watches until it is interrupted.
 pub(super) fn run(gates: &Gates, output: Output) -> Result<Exit, Failure> {
@@ -50,22 +54,40 @@ pub(super) fn run(gates: &Gates, output: Output) -> Result<Exit, Failure> {
     })
 }
 
-/// Tells what comes and goes at one run's gate, to the run's end.
+/// Tells what comes and goes at one run's gate, to the run's end. A run with too many connections
+/// closes the oldest that watch: then it is asked again.
 fn follow(gate: &RunGate<'_>, output: Output) {
-    let responses = match gate.watch() {
-        Ok(responses) => responses,
-        Err(error) => return output.note(&format!("run {}: {error}", gate.run())),
-    };
     let mut known = BTreeSet::new();
-    for response in responses {
-        match response {
-            Ok(Response::Held(listing)) => known = tell(&listing, &known, output),
-            Ok(Response::Refused(refused)) => {
-                output.note(&format!("run {}: {}", gate.run(), safe(&refused.reason)));
+    let mut watching = gate.watch();
+    if let Err(error) = &watching {
+        output.note(&format!("run {}: {error}", gate.run()));
+    }
+    loop {
+        match watching {
+            Ok(responses) => {
+                for response in responses {
+                    match response {
+                        Ok(Response::Held(listing)) => known = tell(&listing, &known, output),
+                        Ok(Response::Refused(refused)) => {
+                            let why = safe(&refused.reason);
+                            return output.note(&format!("run {}: {why}", gate.run()));
+                        }
+                        Ok(_) => {}
+                        Err(error) => output.note(&format!("run {}: {error}", gate.run())),
+                    }
+                }
             }
-            Ok(_) => {}
-            Err(error) => output.note(&format!("run {}: {error}", gate.run())),
+            // It takes no connection now: it is stopped, or there are too many.
+            Err(AskError::Late) => {}
+            // It has ended.
+            Err(_) => {
+                return known
+                    .iter()
+                    .for_each(|it| tell_gone(it, gate.run(), output));
+            }
         }
+        std::thread::sleep(AGAIN_PAUSE);
+        watching = gate.watch();
     }
 }
 
@@ -83,11 +105,15 @@ fn tell(listing: &Listing, known: &BTreeSet<HeldId>, output: Output) -> BTreeSet
         }
     }
     for gone in known.difference(&held) {
-        if output.is_json() {
-            output.value(&json!({ "held_id": gone, "run": listing.run, "held": false }));
-        } else {
-            output.line(&format!("{gone}  waits no longer"));
-        }
+        tell_gone(gone, listing.run, output);
     }
     held
+}
+
+fn tell_gone(held_id: &HeldId, run: RunId, output: Output) {
+    if output.is_json() {
+        output.value(&json!({ "held_id": held_id, "run": run, "held": false }));
+    } else {
+        output.line(&format!("{held_id}  waits no longer"));
+    }
 }
