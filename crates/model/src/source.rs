@@ -182,15 +182,17 @@ impl fmt::Display for SourceErrors {
 impl std::error::Error for SourceErrors {}
 
 /// The candidate that `word` most likely meant: at most a third of its letters differ, whatever
-/// their case, or it is how the candidate begins (the shortest such one).
+/// their case, or it is how this candidate begins and no other.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = word.chars().count();
     let limit = letters.div_ceil(3).max(1);
     let (mut near, mut longer): (Option<(usize, &'a str)>, Option<&'a str>) = (None, None);
+    let mut beginning = 0;
     for candidate in candidates {
         let begins = word.len() >= SHORTENED_BYTES_MIN && candidate.starts_with(word);
-        if begins && longer.is_none_or(|known| candidate.len() < known.len()) {
+        if begins {
+            beginning += 1;
             longer = Some(candidate);
         }
         // So many letters differ at least: a long word is not compared letter by letter.
@@ -202,7 +204,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             near = Some((far, candidate));
         }
     }
-    near.map(|(_, candidate)| candidate).or(longer)
+    near.map(|(_, candidate)| candidate)
+        .or(longer.filter(|_| beginning == 1))
 }
 
 /// Levenshtein distance, two rows at a time.
@@ -280,10 +283,7 @@ mod tests {
             Some("memory_mib")
         );
         assert_eq!(nearest("int", ["ip", "integer"]), Some("integer"));
-        assert_eq!(
-            nearest("cal", ["call_it_a_day", "callback"]),
-            Some("callback")
-        );
+        assert_eq!(nearest("allow", ["allowed_ips", "allowed_cidrs"]), None);
         assert_eq!(nearest("me", ["me_too_long"]), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }

@@ -118,8 +118,30 @@ pub(crate) fn explain(failure: &Failure, first_id: Option<u32>) -> StartError {
         step: format!("{who}: {step}"),
         reason: match errno {
             0 => "the step failed".to_owned(),
-            errno => std::io::Error::from_raw_os_error(*errno).to_string(),
+            errno => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                format!("{error}{}", remedy(step, *errno))
+            }
         },
+    }
+}
+
+/// What to do about a step that failed by what the operator gave.
+fn remedy(step: &str, errno: i32) -> &'static str {
+    let is = |word: &str| step.split(' ').next() == Some(word);
+    match errno {
+        libc::ENOEXEC if is("execute") => {
+            "; it is no program of this machine, or a script that does not begin with \
+             `#!/usr/bin/INTERPRETER`: correct it"
+        }
+        libc::ENOENT if is("execute") => {
+            "; its interpreter is not there, or the script's first line ends with a carriage \
+             return: save it with LF line ends"
+        }
+        libc::ENOENT if is("open_tree") => {
+            "; make the folder, or take it out of `system` in symbiont.toml"
+        }
+        _ => "",
     }
 }
 
@@ -177,6 +199,17 @@ const APPARMOR_TEXT: &str = "AppArmor takes all rights from user namespaces of o
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_that_failed_by_what_the_operator_gave_says_what_to_do() {
+        let text = reason("execute /agent/helper.py", libc::ENOEXEC, None);
+        assert!(text.contains("does not begin with `#!"), "{text}");
+        let text = reason("execute /agent/helper.py", libc::ENOENT, None);
+        assert!(text.contains("carriage return"), "{text}");
+        let text = reason("open_tree /srv/none", libc::ENOENT, None);
+        assert!(text.contains("take it out of `system`"), "{text}");
+        assert!(!reason("chdir /x", libc::ENOENT, None).contains(';'));
+    }
 
     fn reason(step: &str, errno: i32, first_id: Option<u32>) -> String {
         let failure = Failure {

@@ -30,6 +30,11 @@ const RESERVED_FOLDERS: [&str; 18] = [
     "root", "run", "sbin", "sys", "tmp", "usr", "var",
 ];
 
+/// Folders of the host that no worker is shown (the tier refuses them too).
+const OWN_FOLDERS: [&str; 9] = [
+    "channel", "dev", "etc", "proc", "root", "run", "sys", "tmp", "var",
+];
+
 /// The isolation that workers run in. Each tier has its own table; none inherits another's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -326,7 +331,12 @@ fn read_parsers(table: &Table<'_>) -> Vec<String> {
 fn read_system(entry: &Entry<'_>) -> Vec<String> {
     let mut folders = Vec::new();
     for (text, element) in entry.distinct_texts(SYSTEM_FOLDERS_MAX) {
+        let first = text.split('/').nth(1).unwrap_or_default();
         match clean_absolute(text) {
+            Ok(()) if OWN_FOLDERS.contains(&first) => element.fault(
+                format!("`/{first}` of a worker is its own, never the host's"),
+                "name a folder of programs, like \"/usr/local\" or \"/opt/tools\"",
+            ),
             Ok(()) => folders.push(text.to_owned()),
             Err(error) => element.fault(
                 format!(

@@ -603,6 +603,15 @@ fn an_element_of_a_list_is_named_with_its_place_in_it() {
 }
 
 #[test]
+fn a_system_folder_that_no_worker_is_shown_is_refused_where_it_stands() {
+    for folder in ["/etc", "/proc/1", "/root/bin", "/tmp"] {
+        let error = message(&format!("[sandbox.namespace]\nsystem = [\"{folder}\"]\n"));
+        assert!(error.starts_with("symbiont.toml:2:11: `/"), "{error}");
+        assert!(error.contains("is its own, never the host's"), "{error}");
+    }
+}
+
+#[test]
 fn a_volume_is_told_what_is_wrong_with_a_volume() {
     let volume = |text: &str| message(&format!("[sandbox.namespace]\nvolumes = [\"{text}\"]\n"));
     for (text, why) in [

@@ -463,7 +463,12 @@ fn report(end: &RunEnd, claim: &mut Claim, output: Output) -> Result<Exit, Failu
             )
         })
         .unwrap_or_default();
-    output.note(&format!("agent: {status}{reason}"));
+    // A refusal says itself that it is one.
+    let status = match &end.launch {
+        LaunchEnd::Refused(_) => String::new(),
+        _ => format!(": {status}"),
+    };
+    output.note(&format!("agent{status}{reason}"));
     if let Some(story) = &end.story {
         output.note(&format!("  {}", story.summary()));
     }
