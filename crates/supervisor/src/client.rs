@@ -366,7 +366,8 @@ fn greet(stream: UnixStream) -> Result<Link, ConnectError> {
         refused => ConnectError::Foreign(refused),
     })?;
     let mut lines = Lines::new(stream);
-    lines.send(&Hello::ours()).map_err(io_step(GREET))?;
+    // Who is turned away at the door is told why before anything is read: that is the answer.
+    let _ = lines.send(&Hello::ours());
     let welcome: Option<Welcome> = lines.next(Some(READ_TIME_MAX)).map_err(io_step(GREET))?;
     let closed = || io_step(GREET)(io::ErrorKind::UnexpectedEof.into());
     let welcome = welcome.ok_or_else(closed)?;
